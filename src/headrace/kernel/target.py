@@ -1,0 +1,142 @@
+"""The protocol every target keeps; passes and the pipeline know nothing else of one.
+
+A target turns a `Kernel` into code for one device class. `api` looks targets up in
+`targets/table.py` and hands the objects down. Everything here is plain data, so that
+translation can run in worker processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from headrace.base.symbols import Expr, ONE, ZERO
+from headrace.kernel.description import Kernel, Scalar
+
+
+@dataclass(frozen=True)
+class LayoutWish:
+    """How a target would like one operand to stand in memory.
+
+    Attributes:
+        order: logical dimensions, outermost first; for NHWC of NCHW `(0, 2, 3, 1)`.
+        halo_low, halo_high: per logical dimension; empty for none. Wishes for the same
+            tensor are merged by the maximum.
+        halo_value: what the halo must hold.
+        panel: `(dimension, tile)` for a weight packed in panels (`panel_layout`); only
+            for constants. `order` then lists the other dimensions.
+        strict: the fast family is lost without it; else it is a preference.
+    """
+
+    order: tuple[int, ...]
+    halo_low: tuple[int, ...] = ()
+    halo_high: tuple[int, ...] = ()
+    halo_value: Scalar | None = None
+    panel: tuple[int, int] | None = None
+    strict: bool = False
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Holds where `minimum <= expr <= maximum`; an open end is None."""
+
+    expr: Expr
+    minimum: int | None = None
+    maximum: int | None = None
+
+    def holds(self, dims: Mapping[str, int]) -> bool:
+        value = self.expr.evaluate(dims)
+        if self.minimum is not None and value < self.minimum:
+            return False
+        return self.maximum is None or value <= self.maximum
+
+
+@dataclass(frozen=True)
+class SliceRule:
+    """How one launch may be cut so that it needs only part of one weight at a time.
+
+    Workgroup `i` along `axis` reads bytes `[i * step_bytes, (i + 1) * step_bytes)` of
+    operand `binding`'s buffer (the last workgroup up to its end) and writes results no
+    other workgroup along `axis` writes.
+    """
+
+    binding: int
+    axis: int
+    step_bytes: Expr
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch of a compiled function.
+
+    Attributes:
+        symbol: the function in the executable's code.
+        workgroups: x, y, z counts; x is fastest. A CPU workgroup is a *tile*.
+        scratch_bytes: bytes each worker (CPU) needs while it runs, or the launch
+            (GPU) as a whole.
+        slice: how it may be cut, None where it may not.
+        family: `map`, `reduce`, `contract`, `window`, `row`, ...; `naive` where the
+            naive emitter made it. For reports and the cost model.
+    """
+
+    symbol: str
+    workgroups: tuple[Expr, Expr, Expr] = (ONE, ONE, ONE)
+    scratch_bytes: Expr = ZERO
+    slice: SliceRule | None = None
+    family: str = "naive"
+
+
+@dataclass(frozen=True)
+class Specialisation:
+    """Launches to run, in order, where all conditions on dimensions hold."""
+
+    conditions: tuple[Condition, ...]
+    launches: tuple[Launch, ...]
+
+
+@dataclass(frozen=True)
+class Code:
+    """What a target makes of one kernel.
+
+    Attributes:
+        format: `elf-object`, `cubin`, `hsaco`, `spirv`.
+        data: the code, self-contained; holds every launch's symbol.
+        specialisations: tried in order; the last has no conditions.
+        features: device features it needs, sorted (`avx2`, `fma`); empty for none.
+        listing: readable form for `inspect --disassemble` and dumps; may be empty.
+    """
+
+    format: str
+    data: bytes
+    specialisations: tuple[Specialisation, ...]
+    features: tuple[str, ...] = ()
+    listing: str = ""
+
+
+class Target(Protocol):
+    """One target with its options, e.g. `cpu:x86-64-v3`. Picklable."""
+
+    @property
+    def name(self) -> str:
+        """As the user spells it: `cpu:native`, `cuda:sm_90`, `vulkan:1.3`."""
+        ...
+
+    @property
+    def device_class(self) -> str:
+        """Targets of one class share layouts and a program: `cpu`, `cuda`, `vulkan`."""
+        ...
+
+    def layout_wishes(self, kernel: Kernel) -> Mapping[int, LayoutWish]:
+        """Wishes per operand index, given a kernel with row-major operands."""
+        ...
+
+    def translate(self, name: str, kernel: Kernel) -> Code:
+        """Compiles one kernel; `name` is the entry point's and prefixes its symbols.
+
+        Deterministic: the same kernel, name and target give the same bytes.
+
+        Raises:
+            HeadraceError HR2xxx: the target cannot express it (a dtype, a limit).
+        """
+        ...

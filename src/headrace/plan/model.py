@@ -1,0 +1,169 @@
+"""What a plan is: plain frozen data that an executor turns into commands.
+
+`plan(program, dims, budget, profile) -> Plan` is pure. Addresses are symbolic places
+(slab, pool, ring, an external buffer); the driver adds its own bases. On a device whose
+weights are used in place (CPU: the mapped file) ring places are ignored and the pool
+address serves; what counts there is which bytes are resident at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, Union
+
+
+@dataclass(frozen=True)
+class Address:
+    """A place in memory.
+
+    `slab` and `scratch` count from the slab's start; `pool` from the start of the weight
+    pool; `external` is buffer `index` of the call (inputs, then outputs); `variable` is
+    state `index` of the session. For `pool`, `index` is the fetch that brings it, or -1
+    where it is resident.
+    """
+
+    space: Literal["slab", "pool", "external", "variable"]
+    offset_bytes: int
+    index: int = -1
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """One transfer of a segment (or part of one) from the file.
+
+    Attributes:
+        segment: index into the module's segments.
+        offset_bytes, size_bytes: the range of the pool it brings, 4 KiB aligned.
+        ring_offset_bytes: where in the ring it lands.
+        needed_by: index of the first planned command that reads it.
+        released_after: index of the last planned command that reads it.
+        issue_after: index of the planned command after which its place in the ring is
+            free (-1: from the start of the step; it may be issued during the step before).
+    """
+
+    segment: int
+    offset_bytes: int
+    size_bytes: int
+    ring_offset_bytes: int
+    needed_by: int
+    released_after: int
+    issue_after: int
+
+
+@dataclass(frozen=True)
+class PlannedDispatch:
+    """One launch, or a slice of one, with everything evaluated.
+
+    Attributes:
+        executable, entry_point, symbol: which code.
+        addresses: one per binding.
+        sizes_bytes: one per binding.
+        constants: push constants as unsigned 32-bit values.
+        workgroups: x, y, z counts of this slice.
+        first_workgroup: x, y, z of the first workgroup of this slice.
+        waits: fetches that must have arrived.
+        releases: fetches whose place is free afterwards.
+        command: index of the dispatch in the block it came from (for reports).
+        predicted_ns: by the profile.
+    """
+
+    executable: int
+    entry_point: int
+    symbol: str
+    addresses: tuple[Address, ...]
+    sizes_bytes: tuple[int, ...]
+    constants: tuple[int, ...]
+    workgroups: tuple[int, int, int]
+    first_workgroup: tuple[int, int, int]
+    waits: tuple[int, ...] = ()
+    releases: tuple[int, ...] = ()
+    command: int = -1
+    predicted_ns: int = 0
+
+
+@dataclass(frozen=True)
+class PlannedCopy:
+    """Copies bytes between places."""
+
+    source: Address
+    target: Address
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class PlannedFill:
+    """Fills bytes with a pattern."""
+
+    target: Address
+    size_bytes: int
+    pattern: int
+    pattern_bytes: int
+
+
+PlannedCommand: TypeAlias = Union[PlannedDispatch, PlannedCopy, PlannedFill]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a transient stands in the slab and from which to which command it lives."""
+
+    resource: int
+    offset_bytes: int
+    size_bytes: int
+    first_command: int
+    last_command: int
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a step should cost.
+
+    Attributes:
+        step_ns: predicted time of a steady step.
+        compute_ns: the same with every weight resident.
+        stall_ns: the part spent waiting for weights.
+        streamed_bytes: bytes fetched per step.
+        peak_bytes: slab + scratch + resident weights + ring.
+    """
+
+    step_ns: int
+    compute_ns: int
+    stall_ns: int
+    streamed_bytes: int
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one entry function runs at one set of dims and one budget.
+
+    Attributes:
+        function: index of the entry function.
+        dims: named sizes, sorted.
+        budget_bytes: weights resident and in flight together never pass it.
+        minimum_budget_bytes: the least budget at these dims.
+        stored_bytes: all weights of the module.
+        slab_bytes: transients and scratch.
+        scratch_bytes, scratch_offset_bytes: per-worker scratch inside the slab.
+        ring_bytes: bytes reserved for streaming weights.
+        resident: indices of segments that stay.
+        fetches: in order of use.
+        commands: of the whole step, in order.
+        placements: of the transients, for the picture.
+        prediction: by the profile.
+    """
+
+    function: int
+    dims: tuple[tuple[str, int], ...]
+    budget_bytes: int
+    minimum_budget_bytes: int
+    stored_bytes: int
+    slab_bytes: int
+    scratch_bytes: int
+    scratch_offset_bytes: int
+    ring_bytes: int
+    resident: tuple[int, ...]
+    fetches: tuple[Fetch, ...]
+    commands: tuple[PlannedCommand, ...]
+    placements: tuple[Placement, ...]
+    prediction: Prediction

@@ -1,0 +1,116 @@
+"""The CPUs code is made for: LLVM's name, its features, and what they allow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from headrace.base.errors import error
+
+_V3 = (
+    "avx",
+    "avx2",
+    "bmi",
+    "bmi2",
+    "cmov",
+    "cx16",
+    "cx8",
+    "f16c",
+    "fma",
+    "fxsr",
+    "lzcnt",
+    "mmx",
+    "movbe",
+    "popcnt",
+    "sse",
+    "sse2",
+    "sse3",
+    "sse4.1",
+    "sse4.2",
+    "ssse3",
+)
+_GENERIC = ("cmov", "cx8", "fxsr", "mmx", "sse", "sse2")
+
+TRIPLE = "x86_64-unknown-linux-gnu"
+"""The one platform that is emitted."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A CPU model as code generation sees it.
+
+    Attributes:
+        name: what the user writes after `cpu:`.
+        llvm_name: LLVM's `-mcpu`.
+        llvm_features: LLVM's `-mattr`, beyond what the name implies.
+        features: sorted features a CPU must have to run the code.
+        vector_bits: the width of the vectors that kernels use.
+    """
+
+    name: str
+    llvm_name: str
+    llvm_features: str
+    features: tuple[str, ...]
+    vector_bits: int
+
+    @property
+    def width(self) -> int:
+        """f32 lanes of one vector register: 8 with AVX2, 4 without."""
+        return self.vector_bits // 32
+
+    @property
+    def registers(self) -> int:
+        """Vector registers."""
+        return 16
+
+    def has(self, feature: str) -> bool:
+        """Whether the code may use that feature (`fma`, `f16c`, `sse4.1`)."""
+        return feature in self.features
+
+
+NAMES = ("native", "x86-64-v3", "generic")
+"""What may stand after `cpu:`."""
+
+
+@cache
+def machine(name: str) -> Machine:
+    """The CPU of that name.
+
+    Raises:
+        HeadraceError HR0xxx: no such CPU, or `native` on another platform.
+    """
+    if name == "x86-64-v3":
+        return Machine(name, "x86-64-v3", "", _V3, 256)
+    if name == "generic":
+        return Machine(name, "x86-64", "", _GENERIC, 128)
+    if name == "native":
+        return _native()
+    raise error(
+        "HR0110",
+        f"there is no CPU '{name}'",
+        helps="known are " + ", ".join(f"cpu:{n}" for n in NAMES),
+    )
+
+
+def _native() -> Machine:
+    """This machine's CPU. AVX-512 is left out: kernels use 256-bit vectors."""
+    import platform
+
+    from llvmlite import binding
+
+    if platform.machine() not in ("x86_64", "AMD64"):
+        raise error(
+            "HR0111",
+            f"'cpu:native' needs an x86-64 machine; this is {platform.machine()}",
+            helps="write cpu:x86-64-v3 to compile for another machine",
+        )
+    host = binding.get_host_cpu_features()
+    on = tuple(sorted(f for f, has in host.items() if has and not f.startswith("avx512")))
+    flags = ",".join(("+" if f in on else "-") + f for f in sorted(host))
+    return Machine(
+        "native",
+        binding.get_host_cpu_name(),
+        flags,
+        on,
+        256 if "avx2" in on and "fma" in on else 128,
+    )

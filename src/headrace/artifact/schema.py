@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, Union
 
 from headrace.base.dtypes import DType
-from headrace.base.symbols import Expr, ONE, ZERO
+from headrace.base.symbols import ONE, ZERO, Expr
 
 FORMAT_VERSION = 1
 
@@ -263,6 +263,8 @@ class Weight:
         digest: sha256 of the stored bytes.
         dtype, shape: logical, before layout.
         step_bytes: where it may be cut: multiples of this; 0 where it may not.
+        row_bytes: size of a row of a table that kernels only gather rows from: it is
+            never fetched whole, the rows used are read where they stand; 0 for others.
     """
 
     name: str
@@ -272,6 +274,7 @@ class Weight:
     dtype: DType
     shape: tuple[int, ...]
     step_bytes: int = 0
+    row_bytes: int = 0
 
 
 @dataclass(frozen=True)

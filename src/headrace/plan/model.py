@@ -19,7 +19,10 @@ class Address:
     `slab` and `scratch` count from the slab's start; `pool` from the start of the weight
     pool; `external` is buffer `index` of the call (inputs, then outputs); `variable` is
     state `index` of the session. For `pool`, `index` is the fetch that brings it, or -1
-    where it is resident.
+    where it is resident, or -2 where it is read in place from the file (rows of a table
+    that is only gathered from; see `artifact.schema.Weight.row_bytes`). A fetch that
+    brings only the first part of what a command reads is followed by others at adjacent
+    places of the ring.
     """
 
     space: Literal["slab", "pool", "external", "variable"]
@@ -39,6 +42,10 @@ class Fetch:
         released_after: index of the last planned command that reads it.
         issue_after: index of the planned command after which its place in the ring is
             free (-1: from the start of the step; it may be issued during the step before).
+        previous_issue_after: where `issue_after` is -1, index of the planned command *of
+            the step before* after which its place is free; -1 where nothing of that step
+            ever stood there. Fetches are issued in order, those of a step after all of
+            the step before.
     """
 
     segment: int
@@ -48,6 +55,7 @@ class Fetch:
     needed_by: int
     released_after: int
     issue_after: int
+    previous_issue_after: int = -1
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,10 @@ class PlannedDispatch:
         releases: fetches whose place is free afterwards.
         command: index of the dispatch in the block it came from (for reports).
         predicted_ns: by the profile.
+        scratch_offset_bytes, scratch_bytes: this launch's scratch: worker `w`'s stands at
+            `scratch_offset_bytes + w * scratch_bytes` of the slab (a GPU launch has one);
+            aligned 64. Each launch has its own place: transients may stand there when
+            another one runs.
     """
 
     executable: int
@@ -79,6 +91,8 @@ class PlannedDispatch:
     releases: tuple[int, ...] = ()
     command: int = -1
     predicted_ns: int = 0
+    scratch_offset_bytes: int = 0
+    scratch_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -100,7 +114,30 @@ class PlannedFill:
     pattern_bytes: int
 
 
-PlannedCommand: TypeAlias = Union[PlannedDispatch, PlannedCopy, PlannedFill]
+@dataclass(frozen=True)
+class PlannedBranch:
+    """Goes on at command `target` where the boolean byte at `condition` is false.
+
+    `If` and `Loop` become branches and jumps over a flat list of commands. `target` may
+    be the number of commands: the end of the step. A fetch never stands on the other
+    side of a branch, jump or target from the command that needs it: from the first
+    command of a straight run to its last, everything it reads is fetched and released.
+    """
+
+    condition: Address
+    target: int
+
+
+@dataclass(frozen=True)
+class PlannedJump:
+    """Goes on at command `target`."""
+
+    target: int
+
+
+PlannedCommand: TypeAlias = Union[
+    PlannedDispatch, PlannedCopy, PlannedFill, PlannedBranch, PlannedJump
+]
 
 
 @dataclass(frozen=True)
@@ -144,7 +181,8 @@ class Plan:
         minimum_budget_bytes: the least budget at these dims.
         stored_bytes: all weights of the module.
         slab_bytes: transients and scratch.
-        scratch_bytes, scratch_offset_bytes: per-worker scratch inside the slab.
+        scratch_bytes, scratch_offset_bytes: of the launch with most scratch, all its
+            workers together, for reports; each dispatch carries its own place.
         ring_bytes: bytes reserved for streaming weights.
         resident: indices of segments that stay.
         fetches: in order of use.

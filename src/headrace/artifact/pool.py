@@ -1,0 +1,143 @@
+"""Where weights stand in the pool, and where the pool is cut into segments.
+
+A segment is what stays or streams as one, so the two largest segments (one in use, one
+arriving) are the least a budget can be. Segments therefore aim at an equal size: one
+sixty-fourth of all weights, at least 256 KiB (below that the cost of a read is more
+than its bytes) and at most 32 MiB; a 100 MB model has segments of about 1.6 MB and
+runs in about 3.3 MB of weights. A weight larger than that is cut at multiples of its
+`step_bytes` (of their least common multiple with 4 KiB, so that both sides are whole
+pages); one that cannot be cut has a segment of its own.
+
+Weights stand in the order of first use with one exception. Small ones (biases, norms:
+at most 64 KiB each and a sixty-fourth of all together) stand first, side by side: nearly
+every command needs one of them *beside* a large weight, and a bias at the far end of a
+cut weight would keep two segments in use at once. Together they are about one segment,
+which a plan keeps.
+
+Tables that are only gathered from stand in segments of their own: their rows are read
+where they stand and they never stream.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from headrace.artifact.container import ALIGNMENT_BYTES, PAGE_BYTES, aligned
+
+SEGMENTS_WANTED = 64
+LEAST_SEGMENT_BYTES = 256 << 10
+LARGEST_SEGMENT_BYTES = 32 << 20
+SMALL_WEIGHT_BYTES = 64 << 10
+
+
+class Sized(Protocol):
+    """What the layout needs to know of a weight."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    @property
+    def step_bytes(self) -> int: ...
+
+    @property
+    def row_bytes(self) -> int: ...
+
+
+def segment_target_bytes(total_bytes: int) -> int:
+    """The size segments aim at, for weights of that many bytes together."""
+    wanted = aligned(total_bytes // SEGMENTS_WANTED)
+    return min(max(wanted, LEAST_SEGMENT_BYTES), LARGEST_SEGMENT_BYTES)
+
+
+def storage_order(weights: Sequence[Sized]) -> list[int]:
+    """Indices in the order weights are stored: small ones, then the others, as used."""
+    left = sum(w.size_bytes for w in weights) // SEGMENTS_WANTED
+    small: set[int] = set()
+    for index in sorted(range(len(weights)), key=lambda i: (weights[i].size_bytes, i)):
+        weight = weights[index]
+        if weight.row_bytes or weight.size_bytes > min(left, SMALL_WEIGHT_BYTES):
+            continue
+        small.add(index)
+        left -= weight.size_bytes
+    return sorted(small) + [i for i in range(len(weights)) if i not in small]
+
+
+def cut_unit_bytes(step_bytes: int) -> int:
+    """The least distance between borders inside a weight; both sides are whole pages."""
+    return math.lcm(step_bytes, PAGE_BYTES)
+
+
+@dataclass(frozen=True)
+class Span:
+    """A range of the pool that becomes a segment."""
+
+    offset_bytes: int
+    size_bytes: int
+
+
+class PoolLayout:
+    """Places weights one after another and decides borders as it goes.
+
+    `place` gives the offset of the next weight; `spans` are the segments closed so far.
+    It needs only the total to start, so weights that turn out to be stored already can
+    be left out.
+    """
+
+    def __init__(self, total_bytes: int) -> None:
+        self._target = segment_target_bytes(total_bytes)
+        self._start = 0
+        self._end = 0
+        self.spans: list[Span] = []
+
+    def place(self, size_bytes: int, step_bytes: int, row_bytes: int = 0) -> int:
+        """The offset of a weight; sizes in bytes, `step_bytes` 0 where it is one piece."""
+        alone = row_bytes > 0 and size_bytes >= LEAST_SEGMENT_BYTES
+        offset = aligned(self._end, ALIGNMENT_BYTES)
+        if not alone and offset + size_bytes - self._start <= self._target:
+            self._end = offset + size_bytes
+            return offset
+        cuttable = step_bytes > 0 and not alone and size_bytes > self._target // 2
+        if cuttable and cut_unit_bytes(step_bytes) < size_bytes:
+            return self._place_cut(size_bytes, cut_unit_bytes(step_bytes))
+        self.close()
+        offset = self._end
+        self._end = offset + size_bytes
+        if alone or size_bytes >= self._target:
+            self.close()
+        return offset
+
+    def _place_cut(self, size_bytes: int, unit_bytes: int) -> int:
+        """Starts in the open segment where a unit fits, then goes on in equal pieces."""
+        offset = aligned(self._end)
+        room = self._start + self._target - offset
+        first = room // unit_bytes * unit_bytes
+        if first * 4 < self._target:
+            self.close()
+            offset, first = self._end, 0
+        position = first
+        if first:
+            self._end = offset + first
+            self.close()
+        while size_bytes - position > self._target:
+            pieces = -(-(size_bytes - position) // self._target)
+            share = -(-(size_bytes - position) // pieces)
+            step = max(1, round(share / unit_bytes)) * unit_bytes
+            if step > self._target:
+                step = max(1, self._target // unit_bytes) * unit_bytes
+            if position + step >= size_bytes:
+                break
+            position += step
+            self._end = offset + position
+            self.close()
+        self._end = offset + size_bytes
+        return offset
+
+    def close(self) -> None:
+        """Ends the open segment at a whole page."""
+        end = aligned(self._end)
+        if end > self._start:
+            self.spans.append(Span(self._start, end - self._start))
+        self._start = self._end = end

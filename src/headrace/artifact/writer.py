@@ -1,0 +1,274 @@
+"""Writes a `.hrx`: evaluates weights one at a time, streams them, then says where they are.
+
+The file appears whole or not at all: everything goes to a temporary file beside the
+target, which takes the target's name at the end. Nothing in it depends on the time, the
+folder or the order of sets, so the same module gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from headrace.artifact.container import (
+    HEADER_BYTES,
+    PAGE_BYTES,
+    Header,
+    Section,
+    aligned,
+    pack_code,
+    pack_header,
+    pack_module,
+    pool_digest,
+)
+from headrace.artifact.pool import PoolLayout, storage_order
+from headrace.artifact.schema import (
+    DimensionRange,
+    Module,
+    Program,
+    Provenance,
+    Segment,
+    Weight,
+)
+from headrace.base.dtypes import DType
+from headrace.base.errors import error
+from headrace.base.parameters import Source
+
+_CHUNK_BYTES = 8 << 20
+
+Evaluate = Callable[[Source], Any]
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class WeightSpec:
+    """One weight to store.
+
+    Attributes:
+        name: the parameter's name in the user's model.
+        source: what gives its bytes, in the layout that kernels want.
+        size_bytes: bytes that evaluating `source` yields.
+        step_bytes: where it may be cut; every slice rule that reads it cuts at a divisor
+            of this. 0 where it may not be cut.
+        dtype, shape: logical, before layout.
+        row_bytes: see `schema.Weight.row_bytes`.
+    """
+
+    name: str
+    source: Source
+    size_bytes: int
+    step_bytes: int
+    dtype: DType
+    shape: tuple[int, ...]
+    row_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class ModuleParts:
+    """What a module says beside its weights; `Resource.weight` counts `WeightSpec`s.
+
+    Attributes:
+        code: blobs; `Variant.code` counts them.
+    """
+
+    name: str
+    dimensions: tuple[DimensionRange, ...]
+    programs: tuple[Program, ...]
+    provenance: Provenance
+    code: tuple[bytes, ...]
+
+
+def write_artifact(
+    path: str | os.PathLike[str],
+    module_parts: ModuleParts,
+    weights: Sequence[WeightSpec],
+    evaluate: Evaluate,
+    progress: Progress | None = None,
+) -> Module:
+    """Writes the `.hrx` at `path` and returns the module it holds.
+
+    `weights` stand in order of first use. Each distinct source is evaluated once, in
+    the order of storage (`pool.storage_order`); of equal bytes one copy is stored. Only
+    one weight is in memory at a time. `progress(done_bytes, total_bytes)` is called as
+    bytes are written.
+
+    Args:
+        evaluate: gives a numpy array or a bytes-like object of `size_bytes` bytes.
+
+    Raises:
+        HeadraceError HR3101: the target folder cannot be written or the disk is full.
+        HeadraceDefect HR9301: a source yields another number of bytes than its spec.
+    """
+    target = Path(path)
+    try:
+        handle, temporary = tempfile.mkstemp(
+            prefix=f".{target.name}.", suffix=".part", dir=target.parent
+        )
+    except OSError as problem:
+        raise _unwritable(target, problem) from problem
+    try:
+        with os.fdopen(handle, "w+b") as file:
+            module = _write(file, module_parts, weights, evaluate, progress)
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, target)
+    except BaseException as problem:
+        with suppress(OSError):
+            os.unlink(temporary)
+        if isinstance(problem, OSError) and problem.filename in (None, temporary):
+            raise _unwritable(target, problem) from problem
+        raise
+    return module
+
+
+def _umask() -> int:
+    """The process's file mode mask; it can only be read by setting it."""
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+def _unwritable(target: Path, problem: OSError) -> Exception:
+    return error(
+        "HR3101",
+        "the compiled model cannot be written",
+        at=str(target),
+        notes=problem.strerror or str(problem),
+    )
+
+
+def _write(
+    file: IO[bytes],
+    parts: ModuleParts,
+    specs: Sequence[WeightSpec],
+    evaluate: Evaluate,
+    progress: Progress | None,
+) -> Module:
+    pool = _PoolWriter(file, specs, evaluate, progress)
+    weights = pool.write_all()
+    segments = pool.segments()
+    module = Module(
+        parts.name, parts.dimensions, parts.programs, weights, segments, parts.provenance
+    )
+    pool_bytes = segments[-1].offset_bytes + segments[-1].size_bytes if segments else 0
+    code_at = PAGE_BYTES + pool_bytes
+    code = _append(file, code_at, pack_code(parts.code))
+    text = _append(file, aligned(code_at + code.size_bytes), pack_module(module))
+    header = Header(Section(PAGE_BYTES, pool_bytes, pool_digest(segments)), code, text)
+    file.seek(0)
+    file.write(pack_header(header).ljust(max(PAGE_BYTES, HEADER_BYTES), b"\0"))
+    return module
+
+
+def _append(file: IO[bytes], offset: int, data: bytes) -> Section:
+    file.seek(offset)
+    file.write(data)
+    return Section(offset, len(data), hashlib.sha256(data).digest())
+
+
+class _PoolWriter:
+    """Streams weights into the file and hashes segments as they fill."""
+
+    def __init__(
+        self,
+        file: IO[bytes],
+        specs: Sequence[WeightSpec],
+        evaluate: Evaluate,
+        progress: Progress | None,
+    ) -> None:
+        self._file = file
+        self._specs = specs
+        self._evaluate = evaluate
+        self._progress = progress
+        self._by_source: dict[tuple[str, int, int], tuple[int, str]] = {}
+        self._by_content: dict[tuple[str, int, int], int] = {}
+        # Equal sources are stored once, so they count once in what segments aim at.
+        distinct = {self._key(s): s.size_bytes for s in specs}
+        self._total = sum(distinct.values())
+        self._done = 0
+        self._layout = PoolLayout(self._total)
+
+    @staticmethod
+    def _key(spec: WeightSpec) -> tuple[str, int, int]:
+        """Equal bytes are shared only where they may be cut alike."""
+        return spec.source.digest, spec.step_bytes, spec.row_bytes
+
+    def write_all(self) -> tuple[Weight, ...]:
+        found: dict[int, Weight] = {}
+        for index in storage_order(self._specs):
+            spec = self._specs[index]
+            offset, digest = self._store(spec)
+            found[index] = Weight(
+                spec.name,
+                offset,
+                spec.size_bytes,
+                digest,
+                spec.dtype,
+                spec.shape,
+                spec.step_bytes,
+                spec.row_bytes,
+            )
+        self._layout.close()
+        return tuple(found[i] for i in range(len(self._specs)))
+
+    def _store(self, spec: WeightSpec) -> tuple[int, str]:
+        known = self._by_source.get(self._key(spec))
+        if known is not None:
+            return known
+        data = _as_bytes(self._evaluate(spec.source))
+        if data.nbytes != spec.size_bytes:
+            raise error(
+                "HR9301",
+                f"weight '{spec.name}' has {data.nbytes} bytes, not {spec.size_bytes}",
+            )
+        digest = hashlib.sha256(data).hexdigest()
+        content = (digest, spec.step_bytes, spec.row_bytes)
+        offset = self._by_content.get(content)
+        if offset is None:
+            offset = self._layout.place(spec.size_bytes, spec.step_bytes, spec.row_bytes)
+            self._by_content[content] = offset
+            self._file.seek(PAGE_BYTES + offset)
+            for start in range(0, data.nbytes, _CHUNK_BYTES):
+                self._file.write(data[start : start + _CHUNK_BYTES])
+                self._advance(len(data[start : start + _CHUNK_BYTES]))
+        else:
+            self._advance(spec.size_bytes)
+        self._by_source[self._key(spec)] = (offset, digest)
+        return offset, digest
+
+    def _advance(self, size_bytes: int) -> None:
+        self._done += size_bytes
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+    def segments(self) -> tuple[Segment, ...]:
+        """Hashes every segment; they were written moments ago and are read from cache."""
+        found: list[Segment] = []
+        for span in self._layout.spans:
+            end = PAGE_BYTES + span.offset_bytes + span.size_bytes
+            if self._file.seek(0, os.SEEK_END) < end:
+                self._file.truncate(end)
+            self._file.seek(PAGE_BYTES + span.offset_bytes)
+            hashed = hashlib.sha256()
+            left = span.size_bytes
+            while left:
+                chunk = self._file.read(min(left, _CHUNK_BYTES))
+                hashed.update(chunk)
+                left -= len(chunk)
+            found.append(Segment(span.offset_bytes, span.size_bytes, hashed.hexdigest()))
+        return tuple(found)
+
+
+def _as_bytes(value: Any) -> memoryview:
+    """The bytes of a numpy array or bytes-like object, without a copy where dense."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return memoryview(value).cast("B")
+    import numpy as np
+
+    dense = np.ascontiguousarray(value)
+    return memoryview(dense.reshape(-1).view(np.uint8) if dense.size else b"").cast("B")

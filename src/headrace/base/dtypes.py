@@ -7,7 +7,7 @@ A `DType` knows its width and kind; numpy and ml_dtypes load on first use of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any, Literal
 
 Kind = Literal["float", "signed", "unsigned", "bool", "complex"]
@@ -52,7 +52,7 @@ class DType:
         return self.name
 
 
-@lru_cache(maxsize=None)
+@cache
 def _numpy_dtype(name: str) -> Any:
     import numpy as np
 

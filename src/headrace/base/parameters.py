@@ -38,7 +38,9 @@ class FileSource:
 
     @cached_property
     def digest(self) -> str:
-        return _digest("file", self.path, self.offset_bytes, self.size_bytes, self.dtype.name, self.shape)
+        return _digest(
+            "file", self.path, self.offset_bytes, self.size_bytes, self.dtype.name, self.shape
+        )
 
     def read(self) -> Any:
         """The tensor, read now (not mapped: mapped pages would count as resident).
@@ -134,7 +136,9 @@ def expression(
     **attributes: Any,
 ) -> ExpressionSource:
     """Builds an expression with its attributes sorted."""
-    return ExpressionSource(operation, operands, tuple(sorted(attributes.items())), dtype, shape)
+    return ExpressionSource(
+        operation, operands, tuple(sorted(attributes.items())), dtype, shape
+    )
 
 
 def _digest(*parts: Any) -> str:

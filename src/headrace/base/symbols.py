@@ -202,7 +202,7 @@ class Expr:
                 for atom, power in monomial
                 for text in [atom if isinstance(atom, str) else f"({atom})"] * power
             ]
-            if isinstance(monomial, tuple) and len(monomial) == 1 and abs(coefficient) == 1:
+            if len(monomial) == 1 and abs(coefficient) == 1:
                 atom, power = monomial[0]
                 if power == 1 and isinstance(atom, Operation) and atom.name in ("max", "min"):
                     factors = [str(atom)]
@@ -443,10 +443,7 @@ def _parse_product(tokens: list[tuple[str, str, str]], at: int, text: str) -> tu
         if word not in ("*", "floordiv", "mod"):
             break
         right, at = _parse_atom(tokens, at + 1, text)
-        if word == "*":
-            left = left * right
-        else:
-            left = operation(word, (left, right))
+        left = left * right if word == "*" else operation(word, (left, right))
     return left, at
 
 
@@ -514,7 +511,7 @@ def _atom_bounds(atom: Atom, ranges: Mapping[str, tuple[int, int]]) -> tuple[int
     if divisor_low <= 0:
         return None
     if atom.name == "mod":
-        if 0 <= low and high < divisor_low:
+        if low >= 0 and high < divisor_low:
             return low, high
         return 0, divisor_high - 1
     corners = [a // b for a in (low, high) for b in (divisor_low, divisor_high)]

@@ -8,6 +8,7 @@ several (a fused operation) a `FusedLoc` of them. `HEADRACE` prints them with
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, cast
 
 from xdsl.dialects.builtin import (
     ArrayAttr,
@@ -28,7 +29,7 @@ def location(*places: str) -> LocationAttr:
     if not unique:
         return UnknownLoc()
     names = [NameLoc(StringAttr(p), NoneAttr()) for p in unique]
-    return names[0] if len(names) == 1 else FusedLoc(NoneAttr(), ArrayAttr(names))
+    return names[0] if len(names) == 1 else FusedLoc(ArrayAttr(names), NoneAttr())
 
 
 def places_of(loc: LocationAttr) -> tuple[str, ...]:
@@ -37,7 +38,7 @@ def places_of(loc: LocationAttr) -> tuple[str, ...]:
         return (loc.desc.data,)
     if isinstance(loc, FusedLoc):
         found: dict[str, None] = {}
-        for part in loc.locations:
+        for part in cast("ArrayAttr[Any]", loc.locations).data:
             found.update(dict.fromkeys(places_of(part)))
         return tuple(found)
     if isinstance(loc, FileLineColLoc):

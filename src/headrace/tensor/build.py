@@ -52,7 +52,7 @@ def dense(array: Any) -> DenseIntOrFPElementsAttr:
 
     kind = from_numpy(array.dtype)
     # `1-bit` elements are packed in MLIR's raw form; go through Python values for them.
-    type_ = tensor_type(kind, array.shape)
+    type_: Any = tensor_type(kind, array.shape)
     if kind == I1:
         return DenseIntOrFPElementsAttr.from_list(type_, [int(v) for v in array.reshape(-1)])
     from xdsl.dialects.builtin import BytesAttr
@@ -270,8 +270,8 @@ class TensorBuilder:
     ) -> SSAValue:
         """Elements start, start + stride, ... < limit; strides are positive."""
         shape = [
-            ceildiv(as_expr(l) - as_expr(s), step)
-            for s, l, step in zip(start, limit, strides, strict=True)
+            ceildiv(as_expr(end) - as_expr(s), step)
+            for s, end, step in zip(start, limit, strides, strict=True)
         ]
         return self._make(
             d.SliceOp,
@@ -308,9 +308,9 @@ class TensorBuilder:
     ) -> SSAValue:
         between = list(interior) if interior is not None else [0] * len(low)
         shape: list[Expr] = []
-        for size, l, h, i in zip(shape_of(operand), low, high, between, strict=True):
+        for size, before, behind, i in zip(shape_of(operand), low, high, between, strict=True):
             inner = size if i == 0 else size + (size - 1) * i
-            shape.append(inner + as_expr(l) + as_expr(h))
+            shape.append(inner + as_expr(before) + as_expr(behind))
         return self._make(
             d.PadOp,
             [operand, value],
@@ -464,8 +464,8 @@ class TensorBuilder:
         base = list(base_dilations or [1] * rank)
         window = list(window_dilations or [1] * rank)
         shape = [
-            window_size(s, k, st, l, h, b, w)
-            for s, k, st, l, h, b, w in zip(
+            window_size(s, k, st, lo, hi, b, w)
+            for s, k, st, lo, hi, b, w in zip(
                 shape_of(several[0]),
                 window_dimensions,
                 window_strides,

@@ -746,5 +746,5 @@ TENSOR_OPERATIONS: list[type[IRDLOperation]] = [
     DotGeneralOp, ConvolutionOp,
 ]  # fmt: skip
 
-TENSOR = Dialect("tensor", TENSOR_OPERATIONS, [])
+TENSOR = Dialect("tensor", [*TENSOR_OPERATIONS], [])
 HR = Dialect("hr", [], [DimsAttr, ExprsAttr])

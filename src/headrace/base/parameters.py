@@ -81,7 +81,7 @@ def array_source(array: Any) -> ArraySource:
 
     dense = np.require(array, requirements="C").reshape(np.shape(array))
     kind = from_numpy(dense.dtype)
-    hashed = hashlib.sha256(dense.view(np.uint8).reshape(-1) if dense.size else b"")
+    hashed = hashlib.sha256(dense.reshape(-1).view(np.uint8) if dense.size else b"")
     hashed.update(repr((kind.name, dense.shape)).encode())
     return ArraySource(hashed.hexdigest(), kind, tuple(dense.shape), dense)
 

@@ -1,0 +1,64 @@
+"""`pack`: a logical row-major tensor into a buffer laid out as a kernel wants it.
+
+Attributes (integers, as in `kernel/description.Layout`): `strides`, `tiles`,
+`tile_strides` one per dimension, `offset`, `size`. Element `i` of a dimension stands at
+`(i // tile) * stride + (i % tile) * tile_stride`, without a tile at `i * stride`. What no
+element reaches is 0. The result is flat, `size` elements.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from headrace.tensor.meaning.arguments import Arguments, Array, Meaning
+
+_Run = tuple[int, int, int, int]  # first element, elements, tile or 1, offset of the first
+
+
+def _runs(extent: int, tile: int, stride: int) -> list[_Run]:
+    """Whole tiles first, then the tile that is cut short."""
+    if tile == 1:
+        return [(0, extent, 1, 0)]
+    whole = extent // tile * tile
+    runs = [
+        (0, whole, tile, 0),
+        (whole, extent - whole, extent - whole, whole // tile * stride),
+    ]
+    return [r for r in runs if r[1]]
+
+
+def _pack(arguments: Arguments) -> Array:
+    array = np.asarray(arguments.arrays[0])
+    strides, tiles = arguments.integers("strides"), arguments.integers("tiles")
+    tile_strides = arguments.integers("tile_strides")
+    buffer = np.zeros(arguments.integers("size")[0], array.dtype)
+    if array.size == 0:
+        return buffer
+    width = array.dtype.itemsize
+    offset = arguments.integers("offset")[0]
+    per_dimension = [_runs(*three) for three in zip(array.shape, tiles, strides, strict=True)]
+    # Strided views instead of an index an element: a weight of 400 MB packs in its own size.
+    for runs in product(*per_dimension):
+        shape: list[int] = []
+        steps: list[int] = []
+        for n, (_first, count, tile, _at) in enumerate(runs):
+            if tiles[n] == 1:
+                shape.append(count)
+                steps.append(strides[n] * width)
+            else:
+                shape += [count // tile, tile]
+                steps += [strides[n] * width, tile_strides[n] * width]
+        begin = offset + sum(run[3] for run in runs)
+        end = begin + sum((s - 1) * step // width for s, step in zip(shape, steps, strict=True))
+        if begin < 0 or end >= buffer.size:
+            raise ValueError(f"the layout reaches element {end} of {buffer.size}")
+        target = as_strided(buffer[begin:], shape, steps)
+        part = array[tuple(slice(run[0], run[0] + run[1]) for run in runs)]
+        target[...] = part.reshape(shape)
+    return buffer
+
+
+MEANINGS: dict[str, Meaning] = {"pack": _pack}

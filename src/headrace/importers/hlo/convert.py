@@ -7,7 +7,7 @@ are aliases. Everything unsupported in the module is listed at once.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, Union
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
@@ -68,8 +68,16 @@ def converter(*names: str) -> Callable[[Converter], Converter]:
     return register
 
 
-def convert_module(module: HloModule, name: str) -> Model:
+def convert_module(
+    module: HloModule, name: str, weights: Mapping[int, tuple[str, Source]] | None = None
+) -> Model:
     """The model for an HLO module.
+
+    Args:
+        module: as an importer read it.
+        name: of the model.
+        weights: arguments of `main` that are weights, position -> (name, source): they
+            leave the signature and become parameters.
 
     Raises:
         HeadraceError HR1101: operations without a converter, all of them at once;
@@ -84,8 +92,11 @@ def convert_module(module: HloModule, name: str) -> Model:
     for function in module.functions:
         if not function.public:
             continue
+        bound = (weights or {}) if function.name == "main" else {}
         try:
-            block.add_op(FunctionConverter(module, function, parameters, problems).convert())
+            block.add_op(
+                FunctionConverter(module, function, parameters, problems).convert(bound)
+            )
         except _Stop:
             continue
     problems.raise_if_any()
@@ -130,23 +141,29 @@ class FunctionConverter:
         self.values: dict[str, Value] = {}
         self.builder = TensorBuilder(Block())
 
-    def convert(self) -> FuncOp:
-        """The `func.func`; tuples in the signature are spread out."""
+    def convert(self, weights: Mapping[int, tuple[str, Source]]) -> FuncOp:
+        """The `func.func`; tuples in the signature are spread out, weights leave it."""
         body = self.function.body
+        inputs = [(n, a) for n, a in enumerate(body.arguments) if n not in weights]
         types: list[Any] = []
-        for _, kind in body.arguments:
+        for _, (_, kind) in inputs:
             types += [tensor_type(t.dtype, t.shape) for t in _leaves(kind)]
         block = Block(arg_types=types)
         self.builder = TensorBuilder(block)
         arguments = iter(block.args)
-        for name, kind in body.arguments:
+        for _, (name, kind) in inputs:
             self.values[name] = _take(kind, arguments)
+        for position, (name, source) in weights.items():
+            self.parameters[name] = source
+            value = self.builder.parameter(name, source.dtype, source.shape)
+            self.values[body.arguments[position][0]] = value
         results = [leaf for value in self.region_values(body) for leaf in _flatten(value)]
         self.builder.insert(ReturnOp(*results))
         made = FuncOp(
             self.function.name, (types, [r.type for r in results]), region=Region(block)
         )
-        names = _padded(self.function.argument_names, len(types), "arg")
+        given = [self.function.argument_names[n] for n, _ in inputs]
+        names = _padded(given, len(types), "arg")
         outputs = _padded(self.function.result_names, len(results), "result")
         made.properties["arg_attrs"] = _name_attributes(names)
         made.properties["res_attrs"] = _name_attributes(outputs)

@@ -1,0 +1,255 @@
+"""Walks jaxlib's MLIR objects of a StableHLO module into the tensor stage.
+
+Takes text or a portable artifact (bytes). jaxlib parses and verifies; nothing here goes
+through text twice. Needs the extra `headrace[stablehlo]`; loads on first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from headrace.base.dtypes import BY_NAME, DType
+from headrace.base.errors import error
+from headrace.base.parameters import Source
+from headrace.base.symbols import as_expr, dim
+from headrace.importers.hlo.convert import convert_module
+from headrace.importers.hlo.tree import (
+    HloFunction,
+    HloModule,
+    HloOperation,
+    HloRegion,
+    HloTensorType,
+    HloTupleType,
+    HloType,
+)
+from headrace.ir.model import Model
+
+
+def load(path: Path, options: Mapping[str, Any] | None = None) -> Model:
+    """The model in a `.mlir` text or portable artifact file.
+
+    Raises:
+        HeadraceError HR1003: jaxlib is missing; HR1001: the module is refused;
+            HR1101, HR1102: see `hlo/convert.py`.
+    """
+    del options
+    return load_module(path.read_bytes(), path.name)
+
+
+def load_module(
+    module: bytes | str, source: str, weights: Mapping[int, tuple[str, Source]] | None = None
+) -> Model:
+    """The model in text or artifact bytes.
+
+    Args:
+        module: StableHLO text, or a portable artifact.
+        source: names it in messages.
+        weights: arguments of `main` that are weights: position -> (name, source).
+
+    Raises: as `load`.
+    """
+    context, parsed = _parse(module, source)
+    with context:
+        tree = _Walker(source).module(parsed)
+    return convert_module(tree, Path(source).stem, weights or {})
+
+
+def _parse(module: bytes | str, source: str) -> tuple[Any, Any]:
+    try:
+        from jaxlib.mlir import ir
+        from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+        from jaxlib.mlir.dialects import chlo, stablehlo
+    except ImportError as missing:
+        raise error(
+            "HR1003",
+            "reading StableHLO needs jaxlib, which is not installed",
+            at=source,
+            helps="pip install 'headrace[stablehlo]'",
+        ) from missing
+    context = ir.Context()
+    stablehlo.register_dialect(context)
+    chlo.register_dialect(context)
+    registry = ir.DialectRegistry()
+    _jax_mlir_ext.register_dialects(registry)
+    context.append_dialect_registry(registry)
+    context.load_all_available_dialects()
+    try:
+        with context:
+            if isinstance(module, bytes) and module.startswith(b"ML\xefR"):
+                return context, stablehlo.deserialize_portable_artifact(context, module)
+            text = module.decode() if isinstance(module, bytes) else module
+            return context, ir.Module.parse(text)
+    except Exception as refused:
+        lines = [line for line in str(refused).splitlines() if line.strip()]
+        raise error(
+            "HR1001",
+            "this is no valid StableHLO module",
+            at=source,
+            notes=[line.strip() for line in lines[:6]],
+        ) from refused
+
+
+class _Walker:
+    """Turns jaxlib's objects into the neutral tree."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.names: dict[Any, str] = {}
+        self.sizes = 0
+        self.types: dict[Any, HloType] = {}
+
+    def module(self, module: Any) -> HloModule:
+        functions = [
+            self.function(op.operation)
+            for op in module.body.operations
+            if op.operation.name == "func.func"
+        ]
+        return HloModule(self.source, functions)
+
+    def function(self, op: Any) -> HloFunction:
+        from jaxlib.mlir import ir
+
+        name = ir.StringAttr(op.attributes["sym_name"]).value
+        visibility = (
+            ir.StringAttr(op.attributes["sym_visibility"]).value
+            if "sym_visibility" in op.attributes
+            else "public"
+        )
+        body = self.region(op.regions[0])
+        signature = ir.FunctionType(ir.TypeAttr(op.attributes["function_type"]).value)
+        results = [self.type(t) for t in signature.results]
+        arguments = [f"arg{n}" for n in range(len(body.arguments))]
+        return HloFunction(name, body, results, arguments, [], visibility != "private")
+
+    def region(self, region: Any) -> HloRegion:
+        block = region.blocks[0]
+        arguments = [(self.name(a), self.type(a.type)) for a in block.arguments]
+        return HloRegion(arguments, [self.operation(op.operation) for op in block.operations])
+
+    def name(self, value: Any) -> str:
+        return self.names.setdefault(value, f"%{len(self.names)}")
+
+    def operation(self, op: Any) -> HloOperation:
+        operands = [self.name(o) for o in op.operands]
+        attributes = {named.name: self.attribute(named.attr) for named in _named(op.attributes)}
+        regions = [self.region(r) for r in op.regions]
+        place = f"operation {len(self.names)} '{op.name}'"
+        return HloOperation(
+            op.name,
+            operands,
+            [self.name(r) for r in op.results],
+            attributes,
+            [self.type(o.type) for o in op.operands],
+            [self.type(r.type) for r in op.results],
+            place,
+            regions,
+        )
+
+    def type(self, kind: Any) -> HloType:
+        known = self.types.get(kind)
+        if known is None:
+            known = self.types[kind] = self._type(kind)
+        return known
+
+    def _type(self, kind: Any) -> HloType:
+        from jaxlib.mlir import ir
+
+        if isinstance(kind, ir.TupleType):
+            parts = tuple(self.type(kind.get_type(n)) for n in range(kind.num_types))
+            return HloTupleType(parts)
+        if not isinstance(kind, ir.RankedTensorType):
+            return HloTensorType(self.element(kind), ())
+        shape: list[Any] = []
+        for n in range(kind.rank):
+            if kind.is_dynamic_dim(n):
+                shape.append(dim(f"size{self.sizes}"))
+                self.sizes += 1
+            else:
+                shape.append(as_expr(kind.get_dim_size(n)))
+        return HloTensorType(self.element(kind.element_type), tuple(shape))
+
+    def element(self, kind: Any) -> DType:
+        text = str(kind)
+        if text not in BY_NAME:
+            raise error("HR1004", f"element type '{text}' is not supported", at=self.source)
+        return BY_NAME[text]
+
+    def attribute(self, value: Any) -> Any:
+        """A Python value for an attribute; numbers of dialect attributes as dictionaries."""
+        from jaxlib.mlir import ir
+
+        if isinstance(value, ir.DenseElementsAttr):
+            return self.dense(value)
+        if isinstance(value, (ir.BoolAttr, ir.IntegerAttr, ir.FloatAttr, ir.StringAttr)):
+            return value.value
+        if isinstance(value, ir.ArrayAttr):
+            return [self.attribute(a) for a in value]
+        if isinstance(value, ir.FlatSymbolRefAttr):
+            return value.value
+        text = str(value)
+        if text.startswith("array<"):
+            items = text[6:-1].partition(":")[2]
+            return [int(v) if v.strip() not in ("true", "false") else v.strip() == "true" for v in items.split(",") if v.strip()]  # fmt: skip
+        numbers = _dialect_numbers(value, text)
+        if numbers is not None:
+            return numbers
+        if text.startswith(("#stablehlo<", "#chlo<")):
+            return text.partition("<")[2].rstrip(">").split()[-1]
+        return text
+
+    def dense(self, value: Any) -> Any:
+        import numpy as np
+        from jaxlib.mlir import ir
+
+        kind = self.type(value.type)
+        assert isinstance(kind, HloTensorType)
+        if value.is_splat:
+            element = value.get_splat_value()
+            return np.asarray(element.value).astype(kind.dtype.numpy_dtype)
+        if kind.dtype.kind == "bool":
+            dense = ir.DenseIntElementsAttr(value)
+            return np.array([bool(dense[n]) for n in range(len(dense))])
+        return np.array(value, copy=True).astype(kind.dtype.numpy_dtype, copy=False)
+
+
+def _named(attributes: Any) -> list[Any]:
+    return [a if hasattr(a, "attr") else _Named(a, attributes[a]) for a in attributes]
+
+
+class _Named:
+    def __init__(self, name: str, attr: Any) -> None:
+        self.name, self.attr = name, attr
+
+
+_NUMBERS = {
+    "#stablehlo.conv<": (
+        "ConvDimensionNumbers",
+        "input_batch_dimension", "input_feature_dimension", "input_spatial_dimensions",
+        "kernel_input_feature_dimension", "kernel_output_feature_dimension",
+        "kernel_spatial_dimensions", "output_batch_dimension", "output_feature_dimension",
+        "output_spatial_dimensions",
+    ),
+    "#stablehlo.dot<": (
+        "DotDimensionNumbers",
+        "lhs_batching_dimensions", "rhs_batching_dimensions", "lhs_contracting_dimensions",
+        "rhs_contracting_dimensions",
+    ),
+    "#stablehlo.gather<": (
+        "GatherDimensionNumbers",
+        "offset_dims", "collapsed_slice_dims", "operand_batching_dims",
+        "start_indices_batching_dims", "start_index_map", "index_vector_dim",
+    ),
+}  # fmt: skip
+
+
+def _dialect_numbers(value: Any, text: str) -> dict[str, Any] | None:
+    """The fields of StableHLO's dimension-number attributes."""
+    from jaxlib.mlir.dialects import stablehlo
+
+    for prefix, (kind, *fields) in _NUMBERS.items():
+        if text.startswith(prefix):
+            numbers = getattr(stablehlo, kind)(value)
+            return {f: getattr(numbers, f) for f in fields}
+    return None

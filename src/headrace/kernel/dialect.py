@@ -67,6 +67,4 @@ class ExecuteOp(IRDLOperation):
         return self.body.data
 
 
-KERNEL_OPERATIONS: list[type[IRDLOperation]] = [ExecuteOp]
-KERNEL_ATTRIBUTES: list[type[Attribute]] = [BodyAttr]
-KERNEL = Dialect("kernel", KERNEL_OPERATIONS, KERNEL_ATTRIBUTES)
+KERNEL = Dialect("kernel", [ExecuteOp], [BodyAttr])

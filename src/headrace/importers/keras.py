@@ -8,25 +8,20 @@ Keras's safe mode), `from_keras` takes a model in memory. Needs the extra
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from headrace.base.errors import error
 from headrace.base.parameters import Source, array_source
-from headrace.ir.model import Model
-
-StableHloLoader = Callable[[bytes, str, Mapping[int, tuple[str, Source]]], Model]
-"""`importers/stablehlo.load_module`, handed in by the table: importers are strangers."""
+from headrace.importers.options import ExportedModel, ImportOptions
 
 
-def load(path: Path, options: Mapping[str, Any]) -> Model:
-    """The model in a `.keras` file.
+def load(path: Path, options: ImportOptions) -> ExportedModel:
+    """The model in a `.keras` file, as StableHLO for the table.
 
     Args:
         path: of the file.
-        options: `dims`, named sizes (`batch`, 1 where not given); `stablehlo`, the
-            loader of StableHLO modules.
+        options: the dimension `batch` fixes what Keras leaves open, 1 where not given.
 
     Raises:
         HeadraceError HR1003: keras or jax is missing; HR1005: Keras refuses the file.
@@ -44,10 +39,10 @@ def load(path: Path, options: Mapping[str, Any]) -> Model:
     return from_keras(model, path.name, options)
 
 
-def from_keras(model: Any, source: str, options: Mapping[str, Any]) -> Model:
-    """The tensor-stage model for a Keras model in memory (inference).
+def from_keras(model: Any, source: str, options: ImportOptions) -> ExportedModel:
+    """A Keras model in memory, for inference, as StableHLO for the table.
 
-    Sizes that Keras leaves open take `options["dims"]["batch"]`, 1 where not given.
+    Sizes that Keras leaves open take the dimension `batch`, 1 where not given.
 
     Raises:
         HeadraceError HR1003: keras or jax is missing; HR1006: Keras's backend is not JAX;
@@ -72,7 +67,14 @@ def from_keras(model: Any, source: str, options: Mapping[str, Any]) -> Model:
             at=source,
             helps="give it an Input layer, or call it once",
         )
-    batch = int(dict(options.get("dims") or {}).get("batch", 1))
+    batch = options.dimensions.get("batch", 1)
+    if not isinstance(batch, int):
+        raise error(
+            "HR1008",
+            "a Keras model is exported at one batch size",
+            at=source,
+            helps="give the batch one size, as in --dim batch=1",
+        )
     trainable = [v.value for v in model.trainable_variables]
     frozen = [v.value for v in model.non_trainable_variables]
 
@@ -99,22 +101,14 @@ def from_keras(model: Any, source: str, options: Mapping[str, Any]) -> Model:
                 variables[flat].path,
                 array_source(np.asarray(variables[flat].value)),
             )
-    loader: StableHloLoader = options["stablehlo"]
-    made = loader(exported.mlir_module_serialized, source, kept)
-    _name_signature(made, [i.name for i in model.inputs], [o.name for o in model.outputs])
-    made.name = str(model.name)
-    return made
-
-
-def _name_signature(model: Model, inputs: list[str], outputs: list[str]) -> None:
-    from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, StringAttr
-
-    for operation in model.ir.body.block.ops:
-        for key, names in (("arg_attrs", inputs), ("res_attrs", outputs)):
-            if len(operation.properties[key].data) == len(names):  # pyright: ignore
-                operation.properties[key] = ArrayAttr(
-                    [DictionaryAttr({"hr.name": StringAttr(n)}) for n in names]
-                )
+    return ExportedModel(
+        str(model.name),
+        source,
+        exported.mlir_module_serialized,
+        kept,
+        tuple(i.name for i in model.inputs),
+        tuple(o.name for o in model.outputs),
+    )
 
 
 def _keras(source: str) -> Any:

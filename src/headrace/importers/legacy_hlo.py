@@ -10,7 +10,7 @@ to take milliseconds, not seconds. Reading executes nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from headrace.importers.hlo.tree import (
     HloTupleType,
     HloType,
 )
+from headrace.importers.options import ImportOptions
 from headrace.ir.model import Model
 
 _SPACE = re.compile(r"(?:\s+|//[^\n]*)*")
@@ -38,7 +39,7 @@ _NUMBER = re.compile(r"-?(?:0x[0-9A-Fa-f]+|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)")
 _SHORT_COMPARE = re.compile(r"(?:std\.)?cmp[if]")
 
 
-def load(path: Path, options: Mapping[str, Any] | None = None) -> Model:
+def load(path: Path, options: ImportOptions | None = None) -> Model:
     """The model in a text file.
 
     Args:

@@ -14,7 +14,7 @@ from headrace.base.dtypes import BY_NAME, DType
 from headrace.base.errors import error
 from headrace.base.parameters import Source
 from headrace.base.symbols import as_expr, dim
-from headrace.importers.hlo.convert import convert_module
+from headrace.importers.hlo.convert import convert_module, name_attributes
 from headrace.importers.hlo.tree import (
     HloFunction,
     HloModule,
@@ -24,10 +24,11 @@ from headrace.importers.hlo.tree import (
     HloTupleType,
     HloType,
 )
+from headrace.importers.options import ExportedModel, ImportOptions
 from headrace.ir.model import Model
 
 
-def load(path: Path, options: Mapping[str, Any] | None = None) -> Model:
+def load(path: Path, options: ImportOptions | None = None) -> Model:
     """The model in a `.mlir` text or portable artifact file.
 
     Raises:
@@ -54,6 +55,16 @@ def load_module(
     with context:
         tree = _Walker(source).module(parsed)
     return convert_module(tree, Path(source).stem, weights or {})
+
+
+def load_exported(exported: ExportedModel) -> Model:
+    """The model that another importer exported. Raises as `load`."""
+    made = load_module(exported.module, exported.source, exported.weights)
+    made.name = exported.name
+    for function in made.ir.body.block.ops:
+        function.properties["arg_attrs"] = name_attributes(exported.inputs)
+        function.properties["res_attrs"] = name_attributes(exported.outputs)
+    return made
 
 
 def _parse(module: bytes | str, source: str) -> tuple[Any, Any]:

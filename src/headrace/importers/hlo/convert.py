@@ -165,8 +165,8 @@ class FunctionConverter:
         given = [self.function.argument_names[n] for n, _ in inputs]
         names = _padded(given, len(types), "arg")
         outputs = _padded(self.function.result_names, len(results), "result")
-        made.properties["arg_attrs"] = _name_attributes(names)
-        made.properties["res_attrs"] = _name_attributes(outputs)
+        made.properties["arg_attrs"] = name_attributes(names)
+        made.properties["res_attrs"] = name_attributes(outputs)
         return made
 
     def region_values(self, region: HloRegion) -> list[Value]:
@@ -217,7 +217,8 @@ def _padded(names: Sequence[str], count: int, stem: str) -> list[str]:
     return [names[n] if n < len(names) and names[n] else f"{stem}{n}" for n in range(count)]
 
 
-def _name_attributes(names: Sequence[str]) -> ArrayAttr[DictionaryAttr]:
+def name_attributes(names: Sequence[str]) -> ArrayAttr[DictionaryAttr]:
+    """The user's names of a function's arguments or results, as its `arg_attrs`."""
     return ArrayAttr([DictionaryAttr({"hr.name": StringAttr(n)}) for n in names])
 
 

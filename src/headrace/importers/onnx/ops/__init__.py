@@ -1,1 +1,1 @@
-"""See the module docstrings in this package."""
+"""Meanings of ONNX operators, one module a family; `registry.py` loads them all."""

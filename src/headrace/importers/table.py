@@ -1,0 +1,85 @@
+"""Which importer reads which file, by suffix. Importers load on first use."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.base.errors import error
+from headrace.importers.options import ExportedModel, ImportOptions
+from headrace.ir.model import Model
+
+
+@dataclass(frozen=True)
+class Importer:
+    """One row of the table.
+
+    Attributes:
+        suffix: of the files, with the dot.
+        kind: what the files are, for messages.
+        module: holds `load(path: Path, options: ImportOptions) -> Model`.
+    """
+
+    suffix: str
+    kind: str
+    module: str
+
+
+IMPORTERS = (
+    Importer(".onnx", "an ONNX model", "headrace.importers.onnx.reader"),
+    Importer(
+        ".mlir", "StableHLO, or XLA HLO text of 2019-2020", "headrace.importers.stablehlo"
+    ),
+    Importer(".mlirbc", "a StableHLO portable artifact", "headrace.importers.stablehlo"),
+    Importer(".keras", "a Keras 3 model", "headrace.importers.keras"),
+)
+
+
+def importer_for(path: Path) -> Importer:
+    """The importer for a file.
+
+    Raises:
+        HeadraceError HR0201: no importer reads files with that suffix.
+    """
+    for row in IMPORTERS:
+        if path.suffix.lower() == row.suffix:
+            return row
+    known = ", ".join(f"{row.suffix} ({row.kind})" for row in IMPORTERS)
+    raise error(
+        "HR0201",
+        f"no importer reads '{path.suffix or 'a file without a suffix'}'",
+        at=str(path),
+        helps=f"headrace reads {known}",
+    )
+
+
+def load(path: Path, options: ImportOptions | None = None) -> Model:
+    """Reads a model file into the tensor stage.
+
+    Raises:
+        HeadraceError HR0xxx, HR1xxx: no such file, or the file cannot be imported.
+    """
+    if not path.is_file():
+        raise error("HR0202", "there is no such model file", at=str(path))
+    name = importer_for(path).module
+    if name == "headrace.importers.stablehlo" and is_legacy_text(path):
+        name = "headrace.importers.legacy_hlo"
+    made = importlib.import_module(name).load(path, options or ImportOptions())
+    return import_exported(made) if isinstance(made, ExportedModel) else made
+
+
+def is_legacy_text(path: Path) -> bool:
+    """Whether an MLIR file speaks `xla_hlo`, the dialect before StableHLO."""
+    with path.open("rb") as file:
+        head = file.read(1 << 16)
+    return not head.startswith(b"ML\xefR") and b"xla_hlo" in head and b"stablehlo." not in head
+
+
+def import_exported(exported: ExportedModel) -> Model:
+    """The tensor stage for a model that another importer turned into StableHLO.
+
+    Raises: as `importers/stablehlo.load_module`.
+    """
+    stablehlo = importlib.import_module("headrace.importers.stablehlo")
+    return stablehlo.load_exported(exported)

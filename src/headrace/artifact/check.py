@@ -7,6 +7,7 @@ the plan when the dimensions are known.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 from headrace.artifact.container import ALIGNMENT_BYTES, PAGE_BYTES
@@ -73,7 +74,7 @@ class _Checker:
         for dimension in module.dimensions:
             high = dimension.maximum
             self._fact(
-                0 <= dimension.minimum and (high is None or dimension.minimum <= high),
+                dimension.minimum >= 0 and (high is None or dimension.minimum <= high),
                 f"dimension {dimension.name} has an empty range",
             )
         self._check_segments(pool_size_bytes)
@@ -97,7 +98,7 @@ class _Checker:
         placed: list[tuple[int, int, str]] = []
         for weight in self._module.weights:
             inside = (
-                0 <= weight.offset_bytes
+                weight.offset_bytes >= 0
                 and 0 <= weight.size_bytes <= total - weight.offset_bytes
             )
             self._fact(inside, f"weight {weight.name} lies outside the pool")
@@ -115,8 +116,8 @@ class _Checker:
                 end = weight.offset_bytes + weight.size_bytes
                 placed.append((weight.offset_bytes, end, weight.digest))
         placed.sort()
-        for (start, end, digest), (other, other_end, other_digest) in zip(
-            placed, placed[1:], strict=False
+        for (start, end, digest), (other, other_end, other_digest) in itertools.pairwise(
+            placed
         ):
             same = (start, end, digest) == (other, other_end, other_digest)
             self._fact(same or other >= end, f"weights overlap at {other} in the pool")

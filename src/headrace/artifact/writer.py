@@ -271,4 +271,7 @@ def _as_bytes(value: Any) -> memoryview:
     import numpy as np
 
     dense = np.ascontiguousarray(value)
-    return memoryview(dense.reshape(-1).view(np.uint8) if dense.size else b"").cast("B")
+    if not dense.size:
+        return memoryview(b"")
+    flat: Any = dense.reshape(-1).view(np.uint8)
+    return memoryview(flat)

@@ -34,12 +34,9 @@ def format_bytes(size_bytes: int) -> str:
     """`25.2 MB (25165824 bytes)`; whole bytes alone below 10 kB."""
     if size_bytes < 10_000:
         return f"{size_bytes} bytes"
-    value, unit = float(size_bytes), "bytes"
-    for unit in ("kB", "MB", "GB", "TB"):
-        value /= 1000
-        if value < 1000:
-            break
-    return f"{value:.1f} {unit} ({size_bytes} bytes)"
+    power = min(4, (len(str(size_bytes)) - 1) // 3)
+    unit = ("bytes", "kB", "MB", "GB", "TB")[power]
+    return f"{size_bytes / 1000**power:.1f} {unit} ({size_bytes} bytes)"
 
 
 def parse_size(value: int | str, whole_bytes: int | None = None) -> int:

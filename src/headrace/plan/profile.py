@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.base.errors import error
@@ -54,6 +54,8 @@ class Profile:
         launch_overhead_ns: what a launch takes beside its work.
         operations_per_s: default rate of scalar operations, of all threads together.
         memory_bytes_per_s: default rate of memory traffic.
+        contention: how much of a transfer's time is lost to computing that runs beside
+            it: 0 where a copy engine moves weights, up to 1 where cores do.
         kernel_ns: measured times of whole launches by `kernel_key`.
     """
 
@@ -63,6 +65,7 @@ class Profile:
     launch_overhead_ns: int = 3_000
     operations_per_s: float = 4e10
     memory_bytes_per_s: float = 1e10
+    contention: float = 0.0
     kernel_ns: Mapping[str, int] = field(default_factory=dict[str, int])
 
     def to_json(self) -> str:
@@ -75,6 +78,7 @@ class Profile:
             "launch_overhead_ns": self.launch_overhead_ns,
             "operations_per_s": self.operations_per_s,
             "memory_bytes_per_s": self.memory_bytes_per_s,
+            "contention": self.contention,
             "kernel_ns": dict(sorted(self.kernel_ns.items())),
         }
         return json.dumps(values, indent=1)
@@ -98,8 +102,10 @@ class Profile:
             )
             if not all(math.isfinite(rate) and rate > 0 for rate in rates):
                 raise ValueError("a rate is not positive")
-            if profile.fetch_overhead_ns < 0 or profile.launch_overhead_ns < 0:
+            if min(profile.fetch_overhead_ns, profile.launch_overhead_ns) < 0:
                 raise ValueError("an overhead is negative")
+            if not 0 <= profile.contention <= 1:
+                raise ValueError("the contention is no share")
             kernels = {str(key): int(value) for key, value in profile.kernel_ns.items()}
         except (ValueError, TypeError, KeyError, AttributeError) as problem:
             raise error(
@@ -109,4 +115,4 @@ class Profile:
                 notes=str(problem),
                 helps="run `headrace calibrate`, or delete the file",
             ) from problem
-        return Profile(**{**values, "kernel_ns": kernels})
+        return replace(profile, kernel_ns=kernels)

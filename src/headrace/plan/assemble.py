@@ -1,0 +1,324 @@
+"""Puts a plan together: commands with addresses, and fetches that name commands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from headrace.base.errors import error
+from headrace.plan.memory import aligned
+from headrace.plan.model import (
+    Address,
+    Fetch,
+    Plan,
+    PlannedBranch,
+    PlannedCommand,
+    PlannedCopy,
+    PlannedDispatch,
+    PlannedFill,
+    PlannedJump,
+    Prediction,
+)
+from headrace.plan.steps import Operand, Step
+from headrace.plan.streaming import Atom
+
+if TYPE_CHECKING:
+    from headrace.plan.planner import Prepared, Schedule
+
+Space: TypeAlias = Literal["slab", "pool", "external", "variable"]
+
+RESIDENT = -1
+IN_PLACE = -2
+
+
+def assemble(
+    prepared: Prepared,
+    budget_bytes: int,
+    ring_bytes: int,
+    schedule: Schedule,
+    resident_units: Sequence[int],
+) -> Plan:
+    """The plan of a schedule."""
+    return _Assembly(prepared, schedule, resident_units).run(budget_bytes, ring_bytes)
+
+
+class _Assembly:
+    def __init__(
+        self, prepared: Prepared, schedule: Schedule, resident_units: Sequence[int]
+    ) -> None:
+        self._prepared = prepared
+        self._schedule = schedule
+        self._stays = set(resident_units)
+        self._flat = prepared.flat
+        self._addresses: dict[int, tuple[Space, int, int]] = {}
+        self._known: dict[tuple[Space, int, int], Address] = {}
+        self._fetch_of: dict[int, int] = {}  # segment -> fetch that holds it now
+        self._place_resources()
+
+    def _place_resources(self) -> None:
+        """Space, base and index of every resource but constants."""
+        flat, slab = self._flat, self._prepared.slab
+        signatures = (*flat.function.inputs, *flat.function.outputs)
+        external: dict[int, int] = {}
+        for index, signature in enumerate(signatures):
+            external.setdefault(signature.resource, index)
+        variables = 0
+        for index, resource in enumerate(flat.function.resources):
+            if resource.lifetime == "external":
+                self._addresses[index] = ("external", 0, external.get(index, -1))
+            elif resource.lifetime == "variable":
+                self._addresses[index] = ("variable", 0, variables)
+                variables += 1
+            elif resource.lifetime != "constant":
+                self._addresses[index] = ("slab", slab.offsets.get(index, 0), -1)
+
+    # -- addresses ----------------------------------------------------------------
+
+    def _address(self, operand: Operand) -> Address:
+        weight = self._flat.function.resources[operand.resource].weight
+        if weight is not None:
+            stored = self._prepared.module.weights[weight]
+            offset = stored.offset_bytes + operand.offset_bytes
+            return self._cached("pool", offset, self._holder(offset, operand.size_bytes))
+        space, base, index = self._addresses[operand.resource]
+        if space == "external" and index < 0:
+            name = self._flat.function.resources[operand.resource].name
+            raise error("HR3205", f"'{name}' is neither an input nor an output")
+        return self._cached(space, base + operand.offset_bytes, index)
+
+    def _cached(self, space: Space, offset: int, index: int) -> Address:
+        key = (space, offset, index)
+        address = self._known.get(key)
+        if address is None:
+            address = self._known[key] = Address(space, offset, index)
+        return address
+
+    def _holder(self, offset: int, size_bytes: int) -> int:
+        """The fetch that brings a byte of the pool, or why there is none."""
+        streaming = self._prepared.streaming
+        if not size_bytes or not streaming.units:
+            return RESIDENT
+        segment = streaming.segment_at(offset)
+        unit = streaming.unit_of_segment[segment]
+        if unit in self._stays:
+            return RESIDENT
+        if streaming.units[unit].in_place:
+            return IN_PLACE
+        return self._fetch_of.get(segment, RESIDENT)
+
+    # -- commands -----------------------------------------------------------------
+
+    def _merged(self) -> list[tuple[Atom, int, int]]:
+        """Atoms that become one command: (first atom, last atom, predicted ns)."""
+        streams = self._schedule.streams
+        atoms = self._prepared.streaming.atoms
+        found: list[tuple[Atom, int, int]] = []
+        previous: tuple[int, ...] = ()
+        for index, atom in enumerate(atoms):
+            needs = tuple([u for u in atom.units if streams[u]])
+            if found and found[-1][0].step == atom.step and needs == previous:
+                first, _, time = found[-1]
+                joined = replace(first, count=first.count + atom.count)
+                found[-1] = (joined, index, time + atom.compute_ns)
+            else:
+                found.append((atom, index, atom.compute_ns))
+            previous = needs
+        return found
+
+    def run(self, budget_bytes: int, ring_bytes: int) -> Plan:
+        merged = self._merged()
+        command_of_atom: list[int] = []
+        for number, (_, last, _) in enumerate(merged):
+            command_of_atom.extend([number] * (last + 1 - len(command_of_atom)))
+        first_command: dict[int, int] = {}
+        for number, (atom, _, _) in enumerate(merged):
+            first_command.setdefault(atom.step, number)
+        fetches = self._fetches(command_of_atom, first_command)
+        waits: dict[int, list[int]] = {}
+        releases: dict[int, list[int]] = {}
+        for number, fetch in enumerate(fetches):
+            waits.setdefault(fetch.needed_by, []).append(number)
+            releases.setdefault(fetch.released_after, []).append(number)
+        steps = self._flat.steps
+        first_command[len(steps)] = len(merged)
+        commands: list[PlannedCommand] = []
+        for number, (atom, _, time) in enumerate(merged):
+            for fetch in waits.get(number, ()):
+                self._fetch_of[fetches[fetch].segment] = fetch
+            step = steps[atom.step]
+            if step.kind == "dispatch":
+                commands.append(
+                    self._dispatch(
+                        step,
+                        atom,
+                        tuple(waits.get(number, ())),
+                        tuple(releases.get(number, ())),
+                        time,
+                    )
+                )
+            else:
+                commands.append(self._other(step, first_command))
+        return self._plan(budget_bytes, ring_bytes, fetches, commands, first_command)
+
+    def _dispatch(
+        self,
+        step: Step,
+        atom: Atom,
+        waits: tuple[int, ...],
+        releases: tuple[int, ...],
+        time_ns: int,
+    ) -> PlannedDispatch:
+        workgroups, first = step.workgroups, (0, 0, 0)
+        addresses = [self._address(o) for o in step.operands]
+        if step.slice is not None:
+            binding, axis, step_bytes = step.slice
+            if atom.count != workgroups[axis]:
+                counts, firsts = list(workgroups), [0, 0, 0]
+                counts[axis], firsts[axis] = atom.count, atom.first
+                workgroups = (counts[0], counts[1], counts[2])
+                first = (firsts[0], firsts[1], firsts[2])
+                addresses[binding] = self._slice_address(
+                    step.operands[binding], addresses[binding], atom.first * step_bytes
+                )
+        scratch = aligned(step.scratch_bytes)
+        return PlannedDispatch(
+            step.executable,
+            step.entry_point,
+            step.symbol,
+            tuple(addresses),
+            tuple([o.size_bytes for o in step.operands]),
+            step.constants,
+            workgroups,
+            first,
+            waits,
+            releases,
+            step.command,
+            time_ns,
+            self._prepared.slab.scratch.get(atom.step, 0),
+            scratch,
+        )
+
+    def _slice_address(self, operand: Operand, whole: Address, skipped_bytes: int) -> Address:
+        """The address of the whole weight, held by what holds the slice's first byte."""
+        weight = self._flat.function.resources[operand.resource].weight
+        if weight is None:
+            return whole
+        begin = whole.offset_bytes + skipped_bytes
+        return self._cached("pool", whole.offset_bytes, self._holder(begin, 1))
+
+    def _other(self, step: Step, first_command: dict[int, int]) -> PlannedCommand:
+        if step.kind == "copy":
+            source, target = step.operands
+            return PlannedCopy(self._address(source), self._address(target), source.size_bytes)
+        if step.kind == "fill":
+            (target,) = step.operands
+            return PlannedFill(
+                self._address(target), target.size_bytes, step.pattern, step.pattern_bytes
+            )
+        if step.kind == "branch":
+            return PlannedBranch(self._address(step.operands[0]), first_command[step.target])
+        return PlannedJump(first_command[step.target])
+
+    # -- fetches ------------------------------------------------------------------
+
+    def _fetches(
+        self, command_of_atom: list[int], first_command: dict[int, int]
+    ) -> list[Fetch]:
+        """Fetches in order of use: one for each segment of each transfer."""
+        prepared, schedule = self._prepared, self._schedule
+        units, segments = prepared.streaming.units, prepared.module.segments
+        events = schedule.events
+        several = len(prepared.runs) > 1
+        total = command_of_atom[-1] + 1 if command_of_atom else 0
+
+        def end_of(event: int) -> int:
+            return command_of_atom[events[event].last_atom] if event >= 0 else -1
+
+        found: list[Fetch] = []
+        for transfer in schedule.transfers:
+            unit = units[transfer.unit]
+            needed = command_of_atom[events[transfer.first].first_atom]
+            after, previous = end_of(transfer.after), end_of(transfer.previous)
+            if several:
+                run = prepared.runs[events[transfer.first].run]
+                after, previous = max(after, first_command[run[0]] - 1), total - 1
+            if after >= 0:
+                previous = -1
+            for segment in range(unit.first, unit.last + 1):
+                at = segments[segment]
+                ring = transfer.offset_bytes + at.offset_bytes - unit.offset_bytes
+                found.append(
+                    Fetch(
+                        segment,
+                        at.offset_bytes,
+                        at.size_bytes,
+                        ring,
+                        needed,
+                        end_of(transfer.last),
+                        after,
+                        previous,
+                    )
+                )
+        return found
+
+    # -- the whole ----------------------------------------------------------------
+
+    def _plan(
+        self,
+        budget_bytes: int,
+        ring_bytes: int,
+        fetches: list[Fetch],
+        commands: list[PlannedCommand],
+        first_command: dict[int, int],
+    ) -> Plan:
+        prepared, schedule = self._prepared, self._schedule
+        streaming, slab = prepared.streaming, prepared.slab
+        resident = tuple(
+            s
+            for s in range(len(prepared.module.segments))
+            if streaming.unit_of_segment[s] in self._stays
+        )
+        kept = sum(streaming.units[u].size_bytes for u in self._stays)
+        rows = any(u not in self._stays for u in prepared.choice.tables)
+        weights = kept + ring_bytes + (streaming.row_bytes if rows else 0)
+        largest = max(
+            (i for i in slab.scratch),
+            key=lambda i: (self._flat.steps[i].scratch_bytes, -i),
+            default=-1,
+        )
+        scratch_bytes = 0
+        if largest >= 0:
+            scratch_bytes = aligned(self._flat.steps[largest].scratch_bytes) * prepared.threads
+        placements = tuple(
+            replace(
+                p,
+                first_command=first_command[p.first_command],
+                last_command=first_command[p.last_command + 1] - 1,
+            )
+            for p in slab.placements
+        )
+        compute = sum(a.compute_ns for a in streaming.atoms)
+        prediction = Prediction(
+            schedule.timing.step_ns,
+            compute,
+            schedule.timing.stall_ns,
+            sum(f.size_bytes for f in fetches),
+            slab.slab_bytes + weights,
+        )
+        return Plan(
+            prepared.function_index,
+            prepared.dims,
+            budget_bytes,
+            prepared.minimum_budget_bytes,
+            prepared.stored_bytes,
+            slab.slab_bytes,
+            scratch_bytes,
+            slab.scratch.get(largest, 0),
+            ring_bytes,
+            resident,
+            tuple(fetches),
+            tuple(commands),
+            placements,
+            prediction,
+        )

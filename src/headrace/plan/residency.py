@@ -1,0 +1,201 @@
+"""Which units stay.
+
+Some must: what copies read, and small weights that nearly every launch reads beside
+others (*anchors*). The others stand in one order, the same for every budget: a larger
+budget keeps a longer head of it, so it never brings more bytes. The order is made from
+its end: starting with all resident, the unit that is hidden best behind the computing
+before it is the first to stream, and so on; equal layers thereby spread evenly.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.plan.cost import Event, transfer_ns
+from headrace.plan.fetch import least_ring_bytes, transfers_of
+from headrace.plan.profile import Profile
+from headrace.plan.steps import FlatFunction
+from headrace.plan.streaming import Streaming, events_of
+
+_ANCHOR_COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+_LARGEST_EXACT = 400
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What every budget shares.
+
+    Attributes:
+        always: units that stay at every budget.
+        order: the other units this function reads, in the order in which they stay.
+        tables: units read in place where they do not stay.
+        unused: units only other entry functions read.
+        ring_bytes: the least ring while something streams.
+        minimum_bytes: the least budget.
+    """
+
+    always: tuple[int, ...]
+    order: tuple[int, ...]
+    tables: tuple[int, ...]
+    unused: tuple[int, ...]
+    ring_bytes: int
+    minimum_bytes: int
+
+
+def choose(
+    flat: FlatFunction,
+    streaming: Streaming,
+    runs: Sequence[tuple[int, int]],
+    profile: Profile,
+) -> Choice:
+    """Anchors, order and minimum of a function at its dimensions."""
+    units = streaming.units
+    fixed = [i for i, u in enumerate(units) if u.fixed]
+    tables = tuple(i for i, u in enumerate(units) if u.in_place and not u.fixed)
+    unused = tuple(
+        i for i, u in enumerate(units) if not u.uses and not u.in_place and not u.fixed
+    )
+    others = [i for i, u in enumerate(units) if u.uses and not u.in_place and not u.fixed]
+    anchors, ring_bytes, events = _anchors(streaming, runs, fixed, others)
+    always = sorted([*fixed, *anchors])
+    rest = [i for i in others if i not in set(anchors)]
+    order = _order(flat, streaming, runs, rest, events, profile)
+    kept = sum(units[i].size_bytes for i in always)
+    rows = streaming.row_bytes if tables else 0
+    return Choice(
+        tuple(always), tuple(order), tables, unused, ring_bytes, kept + ring_bytes + rows
+    )
+
+
+def _anchors(
+    streaming: Streaming,
+    runs: Sequence[tuple[int, int]],
+    fixed: Sequence[int],
+    others: Sequence[int],
+) -> tuple[list[int], int, list[Event]]:
+    """The anchors with which the minimum is least; the ring and events they leave.
+
+    Candidates are the most used units, ever more of them; all of them is the function
+    without streaming.
+    """
+    units = streaming.units
+    sizes = [u.size_bytes for u in units]
+    ranked = sorted(others, key=lambda i: (-units[i].uses, units[i].size_bytes, i))
+    counts = [c for c in _ANCHOR_COUNTS if c < len(ranked)] + [len(ranked)]
+    best: tuple[int, int, int, list[Event]] | None = None
+    for count in counts:
+        streams = [False] * len(units)
+        for unit in ranked[count:]:
+            streams[unit] = True
+        events = events_of(streaming, streams, runs)
+        transfers = transfers_of(events, sizes)
+        ring = least_ring_bytes(transfers)
+        cost = ring + sum(sizes[i] for i in ranked[:count])
+        # Of equal cost the most anchors: what stays need not be brought.
+        if best is None or cost <= best[0]:
+            best = (cost, count, ring, events)
+        if all(len(e.units) < 2 for e in events) and len(transfers) <= len(others) - count:
+            break  # nothing is read together or twice: more anchors only cost
+    assert best is not None
+    _, count, ring, events = best
+    return ranked[:count], ring, events
+
+
+def _order(
+    flat: FlatFunction,
+    streaming: Streaming,
+    runs: Sequence[tuple[int, int]],
+    rest: Sequence[int],
+    events: Sequence[Event],
+    profile: Profile,
+) -> list[int]:
+    """`rest` in the order in which units stay: the reverse of how they begin to stream."""
+    begin = 0
+    needed: dict[int, int] = {}
+    trips: dict[int, int] = {}
+    for event in events:
+        for unit in event.units:
+            needed.setdefault(unit, begin)
+            trips[unit] = max(trips.get(unit, 1), _trips(flat, runs[event.run]))
+        begin += event.using_ns + event.trailing_ns
+    places = sorted(rest, key=lambda u: (needed[u], u))
+    often = [u for u in places if trips[u] > 1]
+    once = [u for u in places if trips[u] == 1]
+    order: list[int] = []
+    for group in (once, often):
+        times = [transfer_ns(streaming.units[u].size_bytes, profile) for u in group]
+        sizes = [streaming.units[u].size_bytes for u in group]
+        picks = (
+            _spread(len(group))
+            if len(group) > _LARGEST_EXACT
+            else _hidden_best([needed[u] for u in group], times, sizes, max(begin, 1))
+        )
+        order.extend(group[p] for p in picks)
+    return order[::-1]
+
+
+def _trips(flat: FlatFunction, run: tuple[int, int]) -> int:
+    trips = 1
+    for span in flat.loops:
+        if span.first < run[1] and run[0] <= span.last:
+            trips *= span.trips
+    return trips
+
+
+def _hidden_best(
+    needed: Sequence[int], times: Sequence[int], sizes: Sequence[int], compute_ns: int
+) -> list[int]:
+    """Positions in the order in which they begin to stream.
+
+    A unit that streams is brought while the computing since the last one that streams
+    runs; its slack is that computing less its own time. Picked is what adds least
+    waiting per byte, then what leaves most slack, then the first.
+    """
+    count = len(needed)
+    left = set(range(count))
+    chosen: list[int] = []
+    order: list[int] = []
+    keys: dict[int, tuple[float, float, int]] = {}
+
+    def slack(before: int | None, at: int) -> int:
+        if before is None or before == at:
+            return compute_ns - times[at]
+        window = needed[at] - needed[before]
+        return (window if before < at else window + compute_ns) - times[at]
+
+    def key(position: int) -> tuple[float, float, int]:
+        if not chosen:
+            own = slack(None, position)
+            return max(0, -own) / sizes[position], -own, position
+        place = bisect_left(chosen, position)
+        before, after = chosen[place - 1], chosen[place % len(chosen)]
+        own = slack(before, position)
+        old, new = slack(before if before != after else None, after), slack(position, after)
+        added = max(0, -own) + max(0, -new) - max(0, -old)
+        return added / sizes[position], -min(own, new), position
+
+    for position in range(count):
+        keys[position] = key(position)
+    while left:
+        pick = min(keys.values())[2]
+        left.discard(pick)
+        del keys[pick]
+        order.append(pick)
+        insort(chosen, pick)
+        place = chosen.index(pick)
+        low = chosen[place - 1]
+        high = chosen[(place + 1) % len(chosen)]
+        for position in left:
+            inside = low < position < high if low < high else position > low or position < high
+            if inside or len(chosen) <= 2:
+                keys[position] = key(position)
+    return order
+
+
+def _spread(count: int) -> list[int]:
+    """Positions so that every head of the list is spread evenly: bits reversed."""
+    bits = max(1, (count - 1).bit_length())
+    mirrored = [int(f"{i:0{bits}b}"[::-1], 2) for i in range(1 << bits)]
+    return [m for m in mirrored if m < count]

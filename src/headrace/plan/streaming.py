@@ -1,0 +1,287 @@
+"""Which parts of the pool each launch reads, and how launches are cut for it.
+
+An *atom* is a launch, or a slice of one that reads one segment of the weight it is cut
+along. A *unit* is what stays or streams as one: a segment, or several in a row where a
+launch that cannot be cut there reads across their borders.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.artifact.schema import Module
+from headrace.base.errors import error
+from headrace.plan.cost import Event
+from headrace.plan.steps import FlatFunction, Step
+
+_PAGE_BYTES = 4096
+_LEAST_INDEX_BYTES = 4
+
+
+@dataclass(slots=True)
+class Atom:
+    """One launch or slice, copy, fill, branch or jump.
+
+    Attributes:
+        step: index of the step it is (a part of).
+        first, count: workgroups along the slice's axis; all of them where not cut.
+        units: that it reads, ascending.
+        whole: whether it is the whole step.
+    """
+
+    step: int
+    first: int
+    count: int
+    units: tuple[int, ...]
+    whole: bool
+    compute_ns: int
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Segments `first` to `last` of the pool, which stay or stream together.
+
+    Attributes:
+        in_place: a table whose rows are read where they stand, unless it is resident.
+        uses: how many steps read it; 0 where another entry function does.
+    """
+
+    first: int
+    last: int
+    offset_bytes: int
+    size_bytes: int
+    in_place: bool
+    uses: int
+    fixed: bool
+
+
+@dataclass(frozen=True)
+class Streaming:
+    """Attributes:
+    atoms: in order.
+    units: in order of the pool.
+    unit_of_segment: index of the unit a segment belongs to.
+    row_bytes: the most that rows read in place take at a time.
+    segment_starts: offset of each segment in the pool.
+    """
+
+    atoms: list[Atom]
+    units: list[Unit]
+    unit_of_segment: list[int]
+    row_bytes: int
+    segment_starts: list[int]
+
+    def segment_at(self, offset_bytes: int) -> int:
+        """The segment that holds a byte of the pool."""
+        return bisect_right(self.segment_starts, offset_bytes) - 1
+
+
+def analyse(module: Module, flat: FlatFunction, times_ns: Sequence[int]) -> Streaming:
+    """Atoms and units of a function.
+
+    Raises:
+        HeadraceError HR3205: a slice rule does not fit the weight it cuts.
+    """
+    return _Analysis(module, flat, times_ns).run()
+
+
+class _Analysis:
+    def __init__(self, module: Module, flat: FlatFunction, times_ns: Sequence[int]) -> None:
+        self._module = module
+        self._flat = flat
+        self._times = times_ns
+        self._starts = [s.offset_bytes for s in module.segments]
+        # The last segment of the unit that a segment begins or continues.
+        self._joined = [False] * len(module.segments)  # with the segment before
+        self._in_place = self._tables()
+        self._parts: list[tuple[int, int, int, tuple[tuple[int, int], ...], bool]] = []
+        self._copied: set[int] = set()
+        self._row_bytes = 0
+
+    def _tables(self) -> list[bool]:
+        """Whether a segment holds nothing but tables that are only gathered from."""
+        gathered = [False] * len(self._starts)
+        other = [False] * len(self._starts)
+        for weight in self._module.weights:
+            if not weight.size_bytes:
+                continue
+            end = weight.offset_bytes + weight.size_bytes
+            marks = gathered if weight.row_bytes else other
+            for segment in range(
+                self._segment(weight.offset_bytes), self._segment(end - 1) + 1
+            ):
+                marks[segment] = True
+        return [a and not b for a, b in zip(gathered, other, strict=True)]
+
+    def _segment(self, offset_bytes: int) -> int:
+        return bisect_right(self._starts, offset_bytes) - 1
+
+    def _range(self, operand_resource: int, offset: int, size: int) -> tuple[int, int] | None:
+        """The bytes of the pool a constant operand reads, None for other operands."""
+        weight = self._flat.function.resources[operand_resource].weight
+        if weight is None or not size:
+            return None
+        start = self._module.weights[weight].offset_bytes + offset
+        return start, start + size
+
+    def run(self) -> Streaming:
+        for index, step in enumerate(self._flat.steps):
+            self._step(index, step)
+        return self._build()
+
+    def _step(self, index: int, step: Step) -> None:
+        if step.kind in ("branch", "jump"):
+            self._parts.append((index, 0, 1, (), True))
+            return
+        reads: list[tuple[int, int]] = []
+        sliced: tuple[int, int] | None = None
+        for position, operand in enumerate(step.operands):
+            found = self._range(operand.resource, operand.offset_bytes, operand.size_bytes)
+            if found is None:
+                continue
+            if step.slice is not None and step.slice[0] == position:
+                sliced = found
+                continue
+            segments = (self._segment(found[0]), self._segment(found[1] - 1))
+            reads.append(segments)
+            self._join(*segments)
+            if step.kind == "copy":
+                self._copied.add(segments[0])
+            elif all(self._in_place[segments[0] : segments[1] + 1]):
+                self._count_rows(step, position, found[1] - found[0])
+        if sliced is None or step.slice is None:
+            self._parts.append((index, 0, self._groups(step), tuple(reads), True))
+            return
+        self._slice(index, step, step.slice, sliced, tuple(reads))
+
+    @staticmethod
+    def _groups(step: Step) -> int:
+        return step.workgroups[step.slice[1]] if step.slice is not None else 1
+
+    def _join(self, first: int, last: int) -> None:
+        for segment in range(first + 1, last + 1):
+            self._joined[segment] = True
+
+    def _slice(
+        self,
+        index: int,
+        step: Step,
+        rule: tuple[int, int, int],
+        pool: tuple[int, int],
+        reads: tuple[tuple[int, int], ...],
+    ) -> None:
+        """Cuts a launch at the borders of segments inside the weight it is cut along."""
+        _, axis, step_bytes = rule
+        start, end = pool
+        groups = step.workgroups[axis]
+        first_segment, last_segment = self._segment(start), self._segment(end - 1)
+        if first_segment == last_segment or groups <= 0:
+            segments = (first_segment, last_segment)
+            self._join(*segments)
+            self._parts.append((index, 0, max(groups, 0), (*reads, segments), True))
+            return
+        if step_bytes <= 0 or (groups - 1) * step_bytes >= end - start:
+            raise error(
+                "HR3205",
+                f"the slices of '{step.symbol}' do not fit its weight",
+                helps="compile the model again",
+            )
+        borders = [0]
+        for segment in range(first_segment + 1, last_segment + 1):
+            group = min((self._starts[segment] - start) // step_bytes, groups)
+            if group > borders[-1]:
+                borders.append(group)
+        if borders[-1] < groups:
+            borders.append(groups)
+        for low, high in itertools.pairwise(borders):
+            stop = end if high == groups else start + high * step_bytes
+            segments = (
+                self._segment(start + low * step_bytes),
+                self._segment(min(stop, end) - 1),
+            )
+            self._join(*segments)
+            whole = (low, high) == (0, groups)
+            self._parts.append((index, low, high - low, (*reads, segments), whole))
+
+    def _count_rows(self, step: Step, position: int, size_bytes: int) -> None:
+        """Bounds what a launch reads of a table: a row for each index it is given."""
+        resource = self._flat.function.resources[step.operands[position].resource]
+        weight = self._module.weights[resource.weight or 0]
+        indices = sum(
+            o.size_bytes
+            for o in step.operands
+            if o.reads and self._flat.function.resources[o.resource].weight is None
+        )
+        rows = max(1, indices // _LEAST_INDEX_BYTES)
+        per_row = -(-weight.row_bytes // _PAGE_BYTES) * _PAGE_BYTES + _PAGE_BYTES
+        self._row_bytes = max(self._row_bytes, min(rows * per_row, size_bytes))
+
+    # -- units --------------------------------------------------------------------
+
+    def _build(self) -> Streaming:
+        unit_of: list[int] = []
+        spans: list[tuple[int, int]] = []
+        for segment in range(len(self._starts)):
+            if self._joined[segment]:
+                spans[-1] = (spans[-1][0], segment)
+            else:
+                spans.append((segment, segment))
+            unit_of.append(len(spans) - 1)
+        in_place = [all(self._in_place[a : b + 1]) for a, b in spans]
+        uses = [0] * len(spans)
+        fixed = {unit_of[s] for s in self._copied}
+        atoms: list[Atom] = []
+        known: dict[tuple[tuple[int, int], ...], tuple[int, ...]] = {}
+        for step, first, count, reads, whole in self._parts:
+            units = known.get(reads)
+            if units is None:
+                named = {unit_of[a] for a, _ in reads}
+                units = known[reads] = tuple(sorted(named))
+            for unit in units:
+                uses[unit] += 1
+            groups = self._groups(self._flat.steps[step])
+            share = self._times[step] if whole else self._times[step] * count // max(groups, 1)
+            atoms.append(Atom(step, first, count, units, whole, share))
+        units_found: list[Unit] = []
+        for index, (a, b) in enumerate(spans):
+            last = self._module.segments[b]
+            offset = self._starts[a]
+            units_found.append(
+                Unit(
+                    a,
+                    b,
+                    offset,
+                    last.offset_bytes + last.size_bytes - offset,
+                    in_place[index],
+                    uses[index],
+                    index in fixed,
+                )
+            )
+        return Streaming(atoms, units_found, unit_of, self._row_bytes, self._starts)
+
+
+def events_of(
+    streaming: Streaming, streams: Sequence[bool], runs: Sequence[tuple[int, int]]
+) -> list[Event]:
+    """Atoms gathered into events by which of the units that stream they read."""
+    events: list[Event] = []
+    run = 0
+    for index, atom in enumerate(streaming.atoms):
+        while atom.step >= runs[run][1]:
+            run += 1
+        units = tuple([u for u in atom.units if streams[u]])
+        last = events[-1] if events else None
+        if last is None or last.run != run:
+            events.append(Event(units, atom.compute_ns, 0, index, index, run))
+        elif not units:
+            last.trailing_ns += atom.compute_ns
+        elif units == last.units:
+            last.using_ns += last.trailing_ns + atom.compute_ns
+            last.trailing_ns = 0
+            last.last_atom = index
+        else:
+            events.append(Event(units, atom.compute_ns, 0, index, index, run))
+    return events

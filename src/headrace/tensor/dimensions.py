@@ -44,7 +44,10 @@ def solve_dimensions(
                 changed = True
     for name, axis, expr, size in pending:
         rest = expr.substitute(dims)
-        if not rest.is_constant:
+        if len(rest.names) == 1 and rest.is_linear_in(rest.names):
+            fact = f"dimension {axis} of input '{name}' is {size}, '{expr}' cannot be that"
+            problems.add(Diagnostic("HR4001", fact))
+        elif not rest.is_constant:
             problems.add(Diagnostic("HR4001", f"no input shape tells dimensions of '{rest}'"))
         elif rest.value != size:
             fact = f"dimension {axis} of input '{name}' is {size}, the model takes {rest.value}"

@@ -1,0 +1,217 @@
+"""Has every kernel of the materialised modules turned into code, in parallel processes.
+
+Workers are fresh interpreters (`python -m headrace.translation`), not forks: the caller may
+be a program with threads of its own (JAX, a notebook), and a script without a main guard
+must still work.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, BinaryIO, cast
+
+from headrace.base.errors import HeadraceError, error
+from headrace.kernel.description import Kernel
+from headrace.kernel.target import Code, Target
+
+Progress = Callable[[int, int], None]
+"""Called with how many kernels are done and how many there are."""
+
+SERIAL_KERNELS = 12
+"""Up to so many kernels one process is faster: a worker takes 0.6 s to start (2 cores)."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One kernel for one target.
+
+    Attributes:
+        executable: name of the `hal.executable`.
+        entry_point: name of the function; prefixes the code's symbols.
+        target: index into the targets.
+        kernel: what to translate.
+        place: the user's nodes, for errors.
+    """
+
+    executable: str
+    entry_point: str
+    target: int
+    kernel: Kernel
+    place: str
+
+
+def tasks_of(module: Any, targets: Sequence[Target]) -> list[Task]:
+    """Every kernel of a module whose interfaces are materialised, in order.
+
+    Args:
+        module: `builtin.module` after `hal-materialize-interfaces`.
+        targets: every target of the compilation; variants name them.
+    """
+    from xdsl.dialects.builtin import ModuleOp
+
+    from headrace.hal.dialect import ExecutableOp, ExecutableVariantOp
+    from headrace.ir.locations import places
+    from headrace.kernel.dialect import ExecuteOp
+
+    by_name = {t.name: n for n, t in enumerate(targets)}
+    found: list[Task] = []
+    for executable in cast(ModuleOp, module).body.block.ops:
+        if not isinstance(executable, ExecutableOp):
+            continue
+        for variant in executable.body.block.ops:
+            if not isinstance(variant, ExecutableVariantOp):
+                continue
+            for op in variant.walk():
+                if isinstance(op, ExecuteOp):
+                    function: Any = op.parent_op()
+                    found.append(
+                        Task(
+                            executable.sym_name.data,
+                            function.sym_name.data,
+                            by_name[variant.target.data],
+                            op.kernel,
+                            ", ".join(places(op)),
+                        )
+                    )
+    return found
+
+
+def translate(
+    tasks: Sequence[Task],
+    targets: Sequence[Target],
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> list[Code]:
+    """The code of each task, in order.
+
+    Args:
+        jobs: processes at most; None takes the cores this process may use.
+
+    Raises:
+        HeadraceError HR2xxx: kernels that a target cannot express, all of them at once;
+            HR9102: a worker died.
+    """
+    count = min(jobs or len(os.sched_getaffinity(0)), max(1, len(tasks) // 6))
+    if len(tasks) <= SERIAL_KERNELS or count == 1:
+        results: dict[int, Code | HeadraceError] = {}
+        for number, task in enumerate(tasks):
+            results[number] = _translate_one(targets[task.target], task)
+            _report(progress, len(results), len(tasks))
+    else:
+        results = _in_workers(tasks, targets, count, progress)
+    failures = [r for r in results.values() if isinstance(r, HeadraceError)]
+    if failures:
+        found = [d for failure in failures for d in failure.diagnostics]
+        raise type(failures[0])(list(dict.fromkeys(found)))
+    return [cast(Code, results[n]) for n in range(len(tasks))]
+
+
+def _report(progress: Progress | None, done: int, total: int) -> None:
+    if progress is not None:
+        progress(done, total)
+
+
+def _translate_one(target: Target, task: Task) -> Code | HeadraceError:
+    try:
+        return target.translate(task.entry_point, task.kernel)
+    except HeadraceError as refused:
+        return refused
+    except Exception as crash:
+        return error(
+            "HR9103",
+            f"target '{target.name}' failed on '{task.entry_point}': "
+            f"{type(crash).__name__}: {crash}",
+            at=task.place,
+            notes="this is a bug in headrace, not in your model",
+        )
+
+
+def _in_workers(
+    tasks: Sequence[Task], targets: Sequence[Target], count: int, progress: Progress | None
+) -> dict[int, Code | HeadraceError]:
+    import selectors
+
+    results: dict[int, Code | HeadraceError] = {}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    with ExitStack() as stack, selectors.DefaultSelector() as ready:
+        for first in range(count):
+            worker = subprocess.Popen(
+                [sys.executable, "-m", "headrace.translation"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=environment,
+            )
+            stack.callback(_stop, worker)
+            # Neighbours have like costs, so every n-th kernel is an even share.
+            share = [(n, tasks[n]) for n in range(first, len(tasks), count)]
+            _send(cast(BinaryIO, worker.stdin), (tuple(targets), share))
+            ready.register(cast(BinaryIO, worker.stdout), selectors.EVENT_READ)
+        while ready.get_map():
+            for key, _ in ready.select():
+                stream = cast(BinaryIO, key.fileobj)
+                message = _receive(stream)
+                if message is None:
+                    ready.unregister(stream)
+                    continue
+                number, result = message
+                results[number] = result
+                _report(progress, len(results), len(tasks))
+    if len(results) != len(tasks):
+        missing = [t.entry_point for n, t in enumerate(tasks) if n not in results]
+        raise error("HR9102", "a compiling process died", notes=f"at: {', '.join(missing[:3])}")
+    return results
+
+
+def _stop(worker: subprocess.Popen[bytes]) -> None:
+    worker.kill()
+    worker.wait()
+    for stream in (worker.stdin, worker.stdout):
+        if stream is not None:
+            stream.close()
+
+
+def _send(stream: BinaryIO, message: Any) -> None:
+    data = pickle.dumps(message)
+    stream.write(struct.pack("<Q", len(data)))
+    stream.write(data)
+    stream.flush()
+
+
+def _receive(stream: BinaryIO) -> Any:
+    header = stream.read(8)
+    if len(header) < 8:
+        return None
+    (size,) = struct.unpack("<Q", header)
+    data = stream.read(size)
+    # Only ever from a process started here: no file is read this way.
+    return pickle.loads(data) if len(data) == size else None
+
+
+def _worker_results(
+    targets: Sequence[Target], share: Sequence[tuple[int, Task]]
+) -> Iterator[tuple[int, Code | HeadraceError]]:
+    for number, task in share:
+        yield number, _translate_one(targets[task.target], task)
+
+
+def worker() -> None:
+    """The loop of a worker: one share in, its results out, as they are made."""
+    message = _receive(sys.stdin.buffer)
+    if message is None:
+        return
+    targets, share = message
+    for result in _worker_results(targets, share):
+        _send(sys.stdout.buffer, result)
+
+
+if __name__ == "__main__":
+    from headrace.translation import worker as _run
+
+    _run()

@@ -1,0 +1,553 @@
+"""Every elementwise operation on one lane's scalars, in a machine's primitives.
+
+Narrow integers are computed in 32 bits and wrapped after each operation; narrow floats
+in `f32` and rounded after each; a complex value is a pair. Corner cases follow the
+tensor stage: maxima propagate NaN, integer division by zero gives -1 (remainder: the
+dividend), shifts by the width or more give 0 or the sign, floats convert to integers
+with saturation and NaN as 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headrace.base.dtypes import BY_NAME, I1, DType
+from headrace.base.errors import error
+from headrace.kernel.description import Scalar as Literal
+from headrace.kernel.lanes import elementary, formats
+from headrace.kernel.lanes.machine import (
+    BITS,
+    SIGNED_OF,
+    UNSIGNED_OF,
+    Machine,
+    MachineType,
+    Value,
+    compute_type,
+    raw_type,
+)
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A typed scalar: one machine value, or real and imaginary part."""
+
+    dtype: DType
+    parts: tuple[Value, ...]
+
+    @property
+    def value(self) -> Value:
+        return self.parts[0]
+
+
+def element_dtype(dtype: DType) -> DType:
+    """The real type of a complex one's parts; any other type itself."""
+    return BY_NAME[dtype.name[8:-1]] if dtype.kind == "complex" else dtype
+
+
+def is_narrow_float(dtype: DType) -> bool:
+    return dtype.is_float and dtype.bits < 32
+
+
+def literal(machine: Machine, dtype: DType, value: Literal) -> Scalar:
+    """A constant; narrow ones are rounded by the conversion of numpy or ml_dtypes."""
+    element = element_dtype(dtype)
+    kind = compute_type(element)
+    if dtype.kind == "complex":
+        whole = complex(value)
+        pair = (machine.constant(kind, whole.real), machine.constant(kind, whole.imag))
+        return Scalar(dtype, pair)
+    if isinstance(value, complex):
+        value = value.real
+    if element.kind == "bool":
+        return Scalar(dtype, (machine.constant("bool", bool(value)),))
+    if element.is_float:
+        number = float(value)
+        if is_narrow_float(dtype):
+            number = float(dtype.numpy_dtype.type(number))
+        return Scalar(dtype, (machine.constant(kind, number),))
+    return Scalar(dtype, (machine.constant(kind, _wrapped_literal(dtype, int(value))),))
+
+
+def _wrapped_literal(dtype: DType, value: int) -> int:
+    value &= (1 << dtype.bits) - 1
+    if dtype.kind == "signed" and value >> (dtype.bits - 1):
+        value -= 1 << dtype.bits
+    return value
+
+
+# -- storage ----------------------------------------------------------------------
+
+
+def decode(dtype: DType, raw: tuple[Value, ...]) -> Scalar:
+    """A scalar from the raw values of its elements in memory."""
+    if dtype.kind == "bool":
+        return Scalar(dtype, (raw[0].ne(0),))
+    if dtype.bits >= 32:
+        return Scalar(dtype, raw)
+    if dtype.is_float:
+        return Scalar(dtype, (formats.decode(dtype, raw[0]),))
+    return Scalar(dtype, (_wrap(dtype, raw[0].bitcast(compute_type(dtype))),))
+
+
+def encode(scalar: Scalar) -> tuple[Value, ...]:
+    """The raw values to store."""
+    dtype = scalar.dtype
+    if dtype.kind == "bool":
+        value = scalar.value
+        return (value.select(value.machine.constant("u32", 1), 0),)
+    if dtype.bits >= 32:
+        return scalar.parts
+    if dtype.is_float:
+        return (formats.encode(dtype, scalar.value),)
+    return (scalar.value.bitcast("u32"),)
+
+
+def _wrap(dtype: DType, value: Value) -> Value:
+    width = BITS[value.type]
+    if dtype.bits >= width:
+        return value
+    if dtype.kind == "unsigned":
+        return value & ((1 << dtype.bits) - 1)
+    shift = width - dtype.bits
+    return (value << shift) >> shift
+
+
+# -- operations -----------------------------------------------------------------------
+
+
+def compute(
+    operation: str,
+    operands: tuple[Scalar, ...],
+    dtype: DType,
+    attribute: str = "",
+    keep_wide: bool = False,
+) -> Scalar:
+    """One elementwise operation.
+
+    Args:
+        dtype: the result's.
+        attribute: compare's direction.
+        keep_wide: leave a narrow float unrounded (partial results of a reduction).
+
+    Raises:
+        HeadraceError HR2401: there is no such operation on that type.
+    """
+    if operation == "copy":
+        return operands[0]
+    if operation == "convert":
+        return convert(operands[0], dtype)
+    if operation == "bitcast_convert":
+        return decode(dtype, _raw_of_same_width(operands[0], dtype))
+    if operation == "select":
+        return _select(operands, dtype)
+    if any(o.dtype.kind == "complex" for o in operands):
+        return _complex(operation, operands, dtype, attribute)
+    values = tuple(o.value for o in operands)
+    if operation == "complex":
+        return Scalar(dtype, values)
+    if operation == "compare":
+        return Scalar(dtype, (compare(attribute, *values),))
+    if operation == "is_finite":
+        return Scalar(dtype, (elementary.is_finite(values[0]),))
+    source = operands[0].dtype
+    if operation == "clamp":
+        low, value, high = values
+        raised = maximum(value, low)
+        return Scalar(dtype, (minimum(raised, high),))
+    if source.kind == "bool":
+        return Scalar(dtype, (_boolean(operation, values),))
+    if source.is_float:
+        result = _float(operation, values)
+        if is_narrow_float(dtype) and not keep_wide and operation not in _EXACT:
+            result = formats.rounded(dtype, result)
+        return Scalar(dtype, (result,))
+    return Scalar(dtype, (_wrap(dtype, _integer(operation, values, source)),))
+
+
+_EXACT = frozenset(("abs", "maximum", "minimum", "negate", "ceil", "floor", "sign", "real"))
+
+
+def _unknown(operation: str, kind: str) -> Exception:
+    return error(
+        "HR2401",
+        f"no lane code for '{operation}' on {kind} values",
+        notes="known are the elementwise operations of the tensor stage",
+    )
+
+
+def _select(operands: tuple[Scalar, ...], dtype: DType) -> Scalar:
+    condition, yes, no = operands
+    pairs = zip(yes.parts, no.parts, strict=True)
+    return Scalar(dtype, tuple(condition.value.select(y, n) for y, n in pairs))
+
+
+def compare(direction: str, left: Value, right: Value) -> Value:
+    """`EQ NE LT LE GT GE`; false < true."""
+    if left.type == "bool":
+        one = left.machine.constant("u32", 1)
+        left, right = left.select(one, 0), right.select(one, 0)
+    return getattr(left, direction.lower())(right)
+
+
+def _boolean(operation: str, values: tuple[Value, ...]) -> Value:
+    if operation == "not":
+        return ~values[0]
+    if operation in ("add", "or", "maximum"):
+        return values[0] | values[1]
+    if operation in ("multiply", "and", "minimum"):
+        return values[0] & values[1]
+    if operation in ("xor", "subtract"):
+        return values[0] ^ values[1]
+    raise _unknown(operation, "boolean")
+
+
+# -- floats ---------------------------------------------------------------------------
+
+
+def maximum(left: Value, right: Value) -> Value:
+    """NaN where either is NaN; +0 above -0."""
+    if not left.is_float:
+        return left.gt(right).select(left, right)
+    both = (left.bits & right.bits).bitcast(left.type)
+    larger = left.eq(right).select(both, left.gt(right).select(left, right))
+    return _or_nan(left, right, larger)
+
+
+def minimum(left: Value, right: Value) -> Value:
+    """NaN where either is NaN; -0 below +0."""
+    if not left.is_float:
+        return left.lt(right).select(left, right)
+    both = (left.bits | right.bits).bitcast(left.type)
+    smaller = left.eq(right).select(both, left.lt(right).select(left, right))
+    return _or_nan(left, right, smaller)
+
+
+def _or_nan(left: Value, right: Value, result: Value) -> Value:
+    right_or = elementary.is_nan(right).select(right, result)
+    return elementary.is_nan(left).select(left, right_or)
+
+
+def _float_sign(x: Value) -> Value:
+    one = elementary.copy_sign(x.machine.constant(x.type, 1.0), x)
+    return (x.eq(0.0) | elementary.is_nan(x)).select(x, one)
+
+
+def _reciprocal_root(x: Value) -> Value:
+    return x.machine.constant(x.type, 1.0) / x.sqrt()
+
+
+_FLOAT_UNARY: dict[str, Callable[[Value], Value]] = {
+    **elementary.UNARY,
+    "abs": elementary.absolute,
+    "negate": lambda x: -x,
+    "sign": _float_sign,
+    "rsqrt": _reciprocal_root,
+    "real": lambda x: x,
+    "imag": lambda x: x.machine.constant(x.type, 0.0),
+}
+_FLOAT_BINARY: dict[str, Callable[[Value, Value], Value]] = {
+    "add": Value.__add__,
+    "subtract": Value.__sub__,
+    "multiply": Value.__mul__,
+    "divide": Value.__truediv__,
+    "maximum": maximum,
+    "minimum": minimum,
+    "atan2": elementary.arctangent2,
+    "power": elementary.power,
+    "remainder": elementary.remainder,
+}
+
+
+def _float(operation: str, values: tuple[Value, ...]) -> Value:
+    if len(values) == 1 and operation in _FLOAT_UNARY:
+        return _FLOAT_UNARY[operation](values[0])
+    if len(values) == 2 and operation in _FLOAT_BINARY:
+        return _FLOAT_BINARY[operation](*values)
+    raise _unknown(operation, "float")
+
+
+# -- integers ---------------------------------------------------------------------------
+
+
+def _population(x: Value) -> Value:
+    """Bits set in an unsigned value."""
+    width = BITS[x.type]
+    masks = [0x5555555555555555, 0x3333333333333333, 0x0F0F0F0F0F0F0F0F]
+    fives, threes, nibbles = (m & ((1 << width) - 1) for m in masks)
+    x = x - ((x >> 1) & fives)
+    x = (x & threes) + ((x >> 2) & threes)
+    x = (x + (x >> 4)) & nibbles
+    return (x * (0x0101010101010101 & ((1 << width) - 1))) >> (width - 8)
+
+
+def _leading_zeros(x: Value, bits: int) -> Value:
+    width = BITS[x.type]
+    shift = 1
+    while shift < width:
+        x = x | (x >> shift)
+        shift *= 2
+    return x.machine.constant(x.type, bits) - _population(x)
+
+
+def _safe_divisor(left: Value, right: Value, dtype: DType) -> Value:
+    bad = right.eq(0)
+    if dtype.kind == "signed":
+        # The least integer over -1 overflows: dividing by 1 gives what wrapping would.
+        bad = bad | (left.eq(-(1 << (BITS[left.type] - 1))) & right.eq(-1))
+    return bad.select(right.machine.constant(right.type, 1), right)
+
+
+def _integer_divide(left: Value, right: Value, dtype: DType) -> Value:
+    quotient = left / _safe_divisor(left, right, dtype)
+    ones = -1 if dtype.kind == "signed" else (1 << dtype.bits) - 1
+    return right.eq(0).select(left.machine.constant(left.type, ones), quotient)
+
+
+def _integer_remainder(left: Value, right: Value, dtype: DType) -> Value:
+    rest = left % _safe_divisor(left, right, dtype)
+    return right.eq(0).select(left, rest)
+
+
+def _integer_power(base: Value, exponent: Value, dtype: DType) -> Value:
+    machine = base.machine
+    one = machine.constant(base.type, 1)
+    total, square, left = (machine.variable(base.type) for _ in range(3))
+    negative = exponent.lt(0) if dtype.kind == "signed" else exponent.ne(exponent)
+    machine.write(total, one)
+    machine.write(square, base)
+    machine.write(left, negative.select(machine.constant(base.type, 0), exponent))
+
+    def turn(_: Value) -> None:
+        bits, factor = machine.read(left), machine.read(square)
+        odd = (bits & 1).ne(0)
+        machine.write(total, odd.select(machine.read(total) * factor, machine.read(total)))
+        machine.write(square, factor * factor)
+        machine.write(left, bits >> 1)
+
+    machine.loop(machine.constant(machine.index_type, dtype.bits), turn)
+    result = machine.read(total)
+    if dtype.kind != "signed":
+        return result
+    odd = (exponent & 1).ne(0)
+    minus = base.eq(-1).select(odd.select(base, one), machine.constant(base.type, 0))
+    return negative.select(base.eq(1).select(one, minus), result)
+
+
+def _shift(operation: str, value: Value, amount: Value, dtype: DType) -> Value:
+    machine, bits = value.machine, dtype.bits
+    unsigned = UNSIGNED_OF[value.type]
+    count = amount.bitcast(unsigned)
+    over = count.ge(bits)
+    count = over.select(machine.constant(unsigned, bits - 1), count)
+    zero = machine.constant(value.type, 0)
+    if operation == "shift_left":
+        moved = value << count.bitcast(value.type)
+        return over.select(zero, moved)
+    if operation == "shift_right_arithmetic":
+        # The sign is the top bit of the element's own width, also for unsigned types.
+        signed = value.bitcast(SIGNED_OF[value.type])
+        if dtype.kind == "unsigned" and bits < BITS[value.type]:
+            by = BITS[value.type] - bits
+            signed = (signed << by) >> by
+        return (signed >> count.bitcast(signed.type)).bitcast(value.type)
+    pattern = value.bitcast(unsigned)
+    if bits < BITS[value.type]:
+        pattern = pattern & ((1 << bits) - 1)
+    return over.select(zero, (pattern >> count).bitcast(value.type))
+
+
+def _integer(operation: str, values: tuple[Value, ...], dtype: DType) -> Value:
+    x = values[0]
+    signed = dtype.kind == "signed"
+    if operation in ("add", "subtract", "multiply", "and", "or", "xor"):
+        method = {
+            "add": Value.__add__, "subtract": Value.__sub__, "multiply": Value.__mul__,
+            "and": Value.__and__, "or": Value.__or__, "xor": Value.__xor__,
+        }[operation]  # fmt: skip
+        return method(x, values[1])
+    if operation in ("maximum", "minimum"):
+        return (maximum if operation == "maximum" else minimum)(x, values[1])
+    if operation == "divide":
+        return _integer_divide(x, values[1], dtype)
+    if operation == "remainder":
+        return _integer_remainder(x, values[1], dtype)
+    if operation == "power":
+        return _integer_power(x, values[1], dtype)
+    if operation.startswith("shift_"):
+        return _shift(operation, x, values[1], dtype)
+    if operation == "negate":
+        return x.machine.constant(x.type, 0) - x
+    if operation == "not":
+        return ~x
+    if operation == "abs":
+        return x.lt(0).select(x.machine.constant(x.type, 0) - x, x) if signed else x
+    if operation == "sign":
+        one = x.machine.constant(x.type, 1)
+        return x.gt(0).select(one, x.lt(0).select(-one, 0) if signed else x)
+    if operation in ("popcnt", "count_leading_zeros"):
+        bits = x.bits
+        if dtype.bits < BITS[x.type]:
+            bits = bits & ((1 << dtype.bits) - 1)
+        popcnt = operation == "popcnt"
+        count = _population(bits) if popcnt else _leading_zeros(bits, dtype.bits)
+        return count.bitcast(x.type)
+    raise _unknown(operation, dtype.name)
+
+
+# -- conversions --------------------------------------------------------------------------
+
+
+def convert(scalar: Scalar, dtype: DType) -> Scalar:
+    """StableHLO's convert; floats saturate to integers, NaN gives 0."""
+    if dtype.kind == "complex":
+        element = element_dtype(dtype)
+        real = [convert(_part(scalar, i), element).value for i in range(len(scalar.parts))]
+        zero = scalar.value.machine.constant(compute_type(element), 0.0)
+        return Scalar(dtype, (real[0], real[1] if len(real) == 2 else zero))
+    if scalar.dtype.kind == "complex":
+        if dtype.kind == "bool":
+            return Scalar(dtype, (scalar.parts[0].ne(0.0) | scalar.parts[1].ne(0.0),))
+        return convert(_part(scalar, 0), dtype)
+    value, source, kind = scalar.value, scalar.dtype, compute_type(dtype)
+    if source == dtype:
+        return scalar
+    if dtype.kind == "bool":
+        return Scalar(dtype, (value.ne(0),))
+    if source.kind == "bool":
+        value = value.select(value.machine.constant("u32", 1), 0)
+    if value.is_float and not dtype.is_float:
+        return Scalar(dtype, (_to_integer(value, dtype),))
+    if is_narrow_float(dtype):
+        if not value.is_float:
+            # An integer of more than 24 bits goes through f64 only where f32 would round it.
+            value = _narrow_from_integer(value, source)
+        return Scalar(dtype, (formats.decode(dtype, formats.encode(dtype, value)),))
+    if dtype.is_float:
+        return Scalar(dtype, (value.to(kind),))
+    return Scalar(dtype, (_wrap(dtype, value.to(kind)),))
+
+
+def _narrow_from_integer(value: Value, source: DType) -> Value:
+    """A float that rounds on to a narrow one as the integer itself would.
+
+    Bits below the 24 that `f32` holds are folded into the last one (round to odd), so
+    rounding twice is rounding once.
+    """
+    if source.bits <= 16 or source.kind == "bool":
+        return value.to("f32")
+    machine = value.machine
+    unsigned: MachineType = UNSIGNED_OF[value.type]
+    minus = value.lt(0) if source.kind == "signed" else value.ne(value)
+    magnitude = minus.select(machine.constant(value.type, 0) - value, value).bitcast(unsigned)
+    excess = BITS[unsigned] - 24
+    zeros = _leading_zeros(magnitude, BITS[unsigned])
+    drop = zeros.gt(excess).select(machine.constant(unsigned, 0), zeros.bitcast(unsigned))
+    drop = zeros.gt(excess).select(drop, machine.constant(unsigned, excess) - drop)
+    kept = magnitude >> drop
+    lost = (kept << drop).ne(magnitude)
+    kept = lost.select(kept | 1, kept)
+    whole = (kept << drop).to("f32")
+    return minus.select(-whole, whole)
+
+
+def _part(scalar: Scalar, index: int) -> Scalar:
+    return Scalar(element_dtype(scalar.dtype), (scalar.parts[index],))
+
+
+def _to_integer(value: Value, dtype: DType) -> Value:
+    machine, kind = value.machine, compute_type(dtype)
+    low, high = 0, (1 << dtype.bits) - 1
+    if dtype.kind == "signed":
+        low, high = -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
+    # high + 1 is a power of two, exact in any float type.
+    above = value.ge(float(high + 1))
+    below = value.le(float(low))
+    inside = ~(above | below | elementary.is_nan(value))
+    whole = inside.select(value, 0.0).to(kind)
+    whole = above.select(machine.constant(kind, high), whole)
+    return below.select(machine.constant(kind, low), whole)
+
+
+def _raw_of_same_width(scalar: Scalar, dtype: DType) -> tuple[Value, ...]:
+    if scalar.dtype.kind == "complex" or dtype.kind == "complex":
+        raise _unknown("bitcast_convert", "complex")
+    if scalar.dtype.bits != dtype.bits:
+        raise _unknown("bitcast_convert", f"{scalar.dtype.name} to {dtype.name}")
+    raw = encode(scalar)[0]
+    if dtype.bits < 32 and dtype.kind != "bool":
+        raw = raw & ((1 << dtype.bits) - 1)
+    return (raw.bitcast(raw_type(dtype)),)
+
+
+# -- complex values -------------------------------------------------------------------------
+
+
+def _complex(
+    operation: str, operands: tuple[Scalar, ...], dtype: DType, attribute: str
+) -> Scalar:
+    a, b = operands[0].parts
+    if operation in ("real", "imag"):
+        return Scalar(dtype, (a if operation == "real" else b,))
+    if operation == "abs":
+        return Scalar(dtype, (_magnitude(a, b),))
+    if operation == "negate":
+        return Scalar(dtype, (-a, -b))
+    if operation == "is_finite":
+        return Scalar(dtype, (elementary.is_finite(a) & elementary.is_finite(b),))
+    if operation == "exponential":
+        size = elementary.exponential(a)
+        return Scalar(dtype, (size * elementary.cosine(b), size * elementary.sine(b)))
+    if operation == "log":
+        size = elementary.logarithm(_magnitude(a, b))
+        return Scalar(dtype, (size, elementary.arctangent2(b, a)))
+    if operation == "sqrt":
+        return Scalar(dtype, _complex_root(a, b))
+    if operation == "rsqrt":
+        one, zero = a.machine.constant(a.type, 1.0), a.machine.constant(a.type, 0.0)
+        return Scalar(dtype, _complex_divide(one, zero, *_complex_root(a, b)))
+    if len(operands) != 2:
+        raise _unknown(operation, "complex")
+    c, d = operands[1].parts
+    if operation == "compare" and attribute in ("EQ", "NE"):
+        equal = a.eq(c) & b.eq(d)
+        return Scalar(I1, (equal if attribute == "EQ" else ~equal,))
+    if operation == "add":
+        return Scalar(dtype, (a + c, b + d))
+    if operation == "subtract":
+        return Scalar(dtype, (a - c, b - d))
+    if operation == "multiply":
+        return Scalar(dtype, (a * c - b * d, a * d + b * c))
+    if operation == "divide":
+        return Scalar(dtype, _complex_divide(a, b, c, d))
+    raise _unknown(operation, "complex")
+
+
+def _magnitude(a: Value, b: Value) -> Value:
+    x, y = elementary.absolute(a), elementary.absolute(b)
+    large, small = x.gt(y).select(x, y), x.gt(y).select(y, x)
+    ratio = small / large.eq(0.0).select(large.machine.constant(large.type, 1.0), large)
+    infinite = x.eq(math.inf) | y.eq(math.inf)
+    size = large * (ratio * ratio + 1.0).sqrt()
+    return infinite.select(large.machine.constant(large.type, math.inf), size)
+
+
+def _complex_divide(a: Value, b: Value, c: Value, d: Value) -> tuple[Value, Value]:
+    """Smith's method: scaled by the larger part of the divisor."""
+    wide = elementary.absolute(c).ge(elementary.absolute(d))
+    large, small = wide.select(c, d), wide.select(d, c)
+    ratio = small / large
+    below = large + small * ratio
+    real = wide.select(a + b * ratio, a * ratio + b) / below
+    imaginary = wide.select(b - a * ratio, b * ratio - a) / below
+    return real, imaginary
+
+
+def _complex_root(a: Value, b: Value) -> tuple[Value, Value]:
+    half = ((_magnitude(a, b) + elementary.absolute(a)) * 0.5).sqrt()
+    zero = half.eq(0.0)
+    other = b / (zero.select(half.machine.constant(half.type, 1.0), half) * 2.0)
+    left = a.lt(0.0)
+    real = left.select(elementary.absolute(other), half)
+    return real, left.select(elementary.copy_sign(half, b), other)

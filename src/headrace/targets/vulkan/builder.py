@@ -1,0 +1,403 @@
+"""A compute shader as a lane machine: structured SPIR-V from primitives.
+
+One entry point, workgroups of 64 lanes in one dimension. Storage buffers are set 0,
+binding i, one runtime array each. Push constants: three words of the first workgroup's
+number (x, y, z), then the named dimensions, 32 bits each. All arithmetic on floats is
+`NoContraction`: bits never depend on what a driver fuses.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.base.dtypes import DType
+from headrace.kernel.lanes.machine import BITS, Machine, MachineType, Value, raw_type
+from headrace.targets.vulkan.assembler import Id, Module, Operand, instruction
+
+LANES = 64
+FIRST_WORKGROUP_WORDS = 3
+
+_ARITHMETIC = {
+    "add": ("OpIAdd", "OpIAdd", "OpFAdd"),
+    "sub": ("OpISub", "OpISub", "OpFSub"),
+    "mul": ("OpIMul", "OpIMul", "OpFMul"),
+    "div": ("OpSDiv", "OpUDiv", "OpFDiv"),
+    "rem": ("OpSRem", "OpUMod", ""),
+    "neg": ("OpSNegate", "OpSNegate", "OpFNegate"),
+    "and": ("OpBitwiseAnd", "OpBitwiseAnd", ""),
+    "or": ("OpBitwiseOr", "OpBitwiseOr", ""),
+    "xor": ("OpBitwiseXor", "OpBitwiseXor", ""),
+    "not": ("OpNot", "OpNot", ""),
+    "shl": ("OpShiftLeftLogical", "OpShiftLeftLogical", ""),
+    "shr": ("OpShiftRightArithmetic", "OpShiftRightLogical", ""),
+    "eq": ("OpIEqual", "OpIEqual", "OpFOrdEqual"),
+    "ne": ("OpINotEqual", "OpINotEqual", "OpFUnordNotEqual"),
+    "lt": ("OpSLessThan", "OpULessThan", "OpFOrdLessThan"),
+    "le": ("OpSLessThanEqual", "OpULessThanEqual", "OpFOrdLessThanEqual"),
+    "gt": ("OpSGreaterThan", "OpUGreaterThan", "OpFOrdGreaterThan"),
+    "ge": ("OpSGreaterThanEqual", "OpUGreaterThanEqual", "OpFOrdGreaterThanEqual"),
+}
+"""Opcodes for signed, unsigned and float operands."""
+_LOGICAL = {
+    "and": "OpLogicalAnd",
+    "or": "OpLogicalOr",
+    "xor": "OpLogicalNotEqual",
+    "not": "OpLogicalNot",
+    "eq": "OpLogicalEqual",
+    "ne": "OpLogicalNotEqual",
+}
+_CONTRACTIBLE = frozenset(("OpFAdd", "OpFSub", "OpFMul", "OpFDiv", "OpFNegate"))
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A storage buffer binding: its element type in memory and whether it is written."""
+
+    dtype: DType
+    writable: bool
+
+
+@dataclass(frozen=True)
+class PrivateArray:
+    """An array local kept in the lane."""
+
+    variable: Id
+    type: MachineType
+
+
+class ShaderBuilder(Machine):
+    """Builds one compute shader; `finish` gives the module's bytes."""
+
+    index_type: MachineType = "i32"
+
+    def __init__(self, name: str, buffers: Sequence[Buffer], dims: Sequence[str]) -> None:
+        self.module = Module()
+        self.module.capability("Shader")
+        self.module.emit("memory_model", "OpMemoryModel", "Logical", "GLSL450")
+        self._name = name
+        self._main = self.module.id()
+        self.module.emit("modes", "OpExecutionMode", self._main, "LocalSize", LANES, 1, 1)
+        self.module.emit("names", "OpName", self._main, name)
+        self._interface: list[Id] = []
+        self._locals: list[int] = []
+        self._code: list[int] = []
+        self._entry = self._block = self.module.id()
+        self.buffers = list(buffers)
+        self._bindings = [self._binding(i, b) for i, b in enumerate(buffers)]
+        self.arrays: dict[str, PrivateArray] = {}
+        self._dims = self._push_constants(dims)
+
+    # -- declarations ------------------------------------------------------------------
+
+    def type_id(self, type: MachineType) -> Id:
+        if type == "bool":
+            return self.module.unique("OpTypeBool")
+        if type in ("f32", "f64"):
+            return self.module.floating(BITS[type])
+        return self.module.integer(BITS[type], signed=type[0] == "i")
+
+    def _storage_type(self, dtype: DType) -> Id:
+        """The type of an element in memory: narrow ones are unsigned bit patterns."""
+        width = dtype.size_bytes * 8
+        if width == 8:
+            self.module.capability("StorageBuffer8BitAccess")
+        elif width == 16:
+            self.module.capability("StorageBuffer16BitAccess")
+        else:
+            return self.type_id(raw_type(dtype))
+        return self.module.unique("OpTypeInt", width, 0)
+
+    def _global(self, storage: str, type: Id) -> Id:
+        variable = self.module.id()
+        pointer = self.module.pointer(storage, type)
+        self.module.emit("globals", "OpVariable", pointer, variable, storage)
+        self._interface.append(variable)
+        return variable
+
+    def _block_of(self, members: Sequence[Id]) -> Id:
+        """A new struct type with the `Block` decoration."""
+        block = self.module.id()
+        self.module.emit("globals", "OpTypeStruct", block, *members)
+        self.module.decorate(block, "Block")
+        return block
+
+    def _offset(self, block: Id, member: int, offset: int) -> None:
+        self.module.emit("decorations", "OpMemberDecorate", block, member, "Offset", offset)
+
+    def _binding(self, number: int, buffer: Buffer) -> tuple[Id, Id]:
+        """The variable of a storage buffer, and the type of its elements."""
+        element = self._storage_type(buffer.dtype)
+        array = self.module.id()
+        self.module.emit("globals", "OpTypeRuntimeArray", array, element)
+        self.module.decorate(array, "ArrayStride", buffer.dtype.size_bytes)
+        block = self._block_of([array])
+        self._offset(block, 0, 0)
+        variable = self._global("StorageBuffer", block)
+        self.module.decorate(variable, "DescriptorSet", 0)
+        self.module.decorate(variable, "Binding", number)
+        if not buffer.writable:
+            self.module.decorate(variable, "NonWritable")
+        self.module.emit("names", "OpName", variable, f"b{number}")
+        return variable, element
+
+    def _push_constants(self, dims: Sequence[str]) -> dict[str, Value]:
+        """Declares and loads them all in the first block, where they dominate every use."""
+        unsigned = self.type_id("u32")
+        count = FIRST_WORKGROUP_WORDS + len(dims)
+        block = self._block_of([unsigned] * count)
+        for member in range(count):
+            self._offset(block, member, 4 * member)
+        variable = self._global("PushConstant", block)
+        pointer = self.module.pointer("PushConstant", unsigned)
+        self._first: list[Value] = []
+        found: dict[str, Value] = {}
+        for member in range(count):
+            number = self.module.unsigned_constant(member)
+            place = self.operation("OpAccessChain", pointer, variable, number)
+            word = Value(self, "u32", self.operation("OpLoad", unsigned, place))
+            value = word.bitcast(self.index_type)
+            if member < FIRST_WORKGROUP_WORDS:
+                self._first.append(value)
+            else:
+                found[dims[member - FIRST_WORKGROUP_WORDS]] = value
+        return found
+
+    def _builtin(self, name: str) -> list[Value]:
+        vector = self.module.unique("OpTypeVector", self.type_id("u32"), 3)
+        variable = self._global("Input", vector)
+        self.module.decorate(variable, "BuiltIn", name)
+        loaded = self.operation("OpLoad", vector, variable)
+        parts = [
+            self.operation("OpCompositeExtract", self.type_id("u32"), loaded, i)
+            for i in range(3)
+        ]
+        return [Value(self, "u32", part).bitcast(self.index_type) for part in parts]
+
+    def workgroup(self) -> list[Value]:
+        """This workgroup's number in the whole launch: x, y, z."""
+        here = self._builtin("WorkgroupId")
+        return [h + f for h, f in zip(here, self._first, strict=True)]
+
+    def start(self, linear_workgroup: Value) -> None:
+        """Fixes this lane's number."""
+        local = self._builtin("LocalInvocationId")[0]
+        self._lane = linear_workgroup * LANES + local
+
+    def private_array(self, name: str, type: MachineType, elements: int) -> None:
+        """Declares an array local in the lane's own memory."""
+        length = self.module.unsigned_constant(max(elements, 1))
+        array = self.module.unique("OpTypeArray", self.type_id(type), length)
+        variable = self._local(array)
+        self.arrays[name] = PrivateArray(variable, type)
+
+    def _local(self, type: Id) -> Id:
+        variable = self.module.id()
+        pointer = self.module.pointer("Function", type)
+        self._locals += instruction("OpVariable", pointer, variable, "Function")
+        return variable
+
+    # -- code --------------------------------------------------------------------------------
+
+    def operation(self, name: str, type: Id, *operands: Operand) -> Id:
+        """Emits an instruction with a result."""
+        result = self.module.id()
+        self.instruct(name, type, result, *operands)
+        if name in _CONTRACTIBLE:
+            self.module.decorate(result, "NoContraction")
+        return result
+
+    def instruct(self, name: str, *operands: Operand) -> None:
+        self._code += instruction(name, *operands)
+
+    def _label(self, label: Id) -> None:
+        self.instruct("OpLabel", label)
+        self._block = label
+
+    def constant(self, type: MachineType, value: bool | int | float) -> Value:
+        if type == "bool":
+            name = "OpConstantTrue" if value else "OpConstantFalse"
+            return Value(self, type, self.module.unique(name, type=self.type_id(type)))
+        if type in ("f32", "f64"):
+            words = _float_words(type, float(value))
+        else:
+            data = (int(value) & ((1 << BITS[type]) - 1)).to_bytes(BITS[type] // 8, "little")
+            words = struct.unpack(f"<{len(data) // 4}I", data)
+        made = self.module.unique("OpConstant", *words, type=self.type_id(type))
+        return Value(self, type, made)
+
+    def apply(self, operation: str, type: MachineType, *operands: Value) -> Value:
+        handles = [o.handle for o in operands]
+        source = operands[-1].type
+        result = self.type_id(type)
+        if operation == "select":
+            return Value(self, type, self.operation("OpSelect", result, *handles))
+        if operation in ("floor", "sqrt"):
+            library, number = self.module.extended(operation.capitalize())
+            made = self.operation("OpExtInst", result, library, number, *handles)
+            return Value(self, type, made)
+        if operation == "bitcast":
+            return Value(self, type, self.operation("OpBitcast", result, *handles))
+        if operation == "convert":
+            return self._convert(operands[0], type)
+        if source == "bool":
+            name = _LOGICAL[operation]
+        else:
+            column = {"i": 0, "u": 1, "f": 2}[source[0]]
+            name = _ARITHMETIC[operation][column]
+        return Value(self, type, self.operation(name, result, *handles))
+
+    def _convert(self, value: Value, type: MachineType) -> Value:
+        source, target = value.type, self.type_id(type)
+        if value.is_float:
+            name = {"f": "OpFConvert", "i": "OpConvertFToS", "u": "OpConvertFToU"}[type[0]]
+        elif type in ("f32", "f64"):
+            name = "OpConvertSToF" if source[0] == "i" else "OpConvertUToF"
+        elif BITS[source] == BITS[type]:
+            name = "OpBitcast"
+        elif source[0] == "i":
+            name = "OpSConvert"
+        else:
+            # OpUConvert gives unsigned types only.
+            wide: MachineType = "u64" if BITS[type] == 64 else "u32"
+            made = self.operation("OpUConvert", self.type_id(wide), value.handle)
+            return Value(self, wide, made).bitcast(type)
+        return Value(self, type, self.operation(name, target, value.handle))
+
+    def lane(self) -> Value:
+        return self._lane
+
+    def dimension(self, name: str) -> Value:
+        return self._dims[name]
+
+    def variable(self, type: MachineType) -> tuple[Id, MachineType]:
+        return self._local(self.type_id(type)), type
+
+    def read(self, variable: Any) -> Value:
+        where, type = variable
+        return Value(self, type, self.operation("OpLoad", self.type_id(type), where))
+
+    def write(self, variable: Any, value: Value) -> None:
+        self.instruct("OpStore", variable[0], value.handle)
+
+    def loop(self, count: Value, body: Callable[[Value], None]) -> None:
+        before = self._block
+        header, check, inside, again, after = (self.module.id() for _ in range(5))
+        counter, following = self.module.id(), self.module.id()
+        kind = self.type_id(self.index_type)
+        zero = self.constant(self.index_type, 0)
+        one = self.constant(self.index_type, 1)
+        self.instruct("OpBranch", header)
+        self._label(header)
+        self.instruct("OpPhi", kind, counter, zero.handle, before, following, again)
+        self.instruct("OpLoopMerge", after, again, "None")
+        self.instruct("OpBranch", check)
+        self._label(check)
+        value = Value(self, self.index_type, counter)
+        self.instruct("OpBranchConditional", value.lt(count).handle, inside, after)
+        self._label(inside)
+        body(value)
+        self.instruct("OpBranch", again)
+        self._label(again)
+        self.instruct("OpIAdd", kind, following, counter, one.handle)
+        self.instruct("OpBranch", header)
+        self._label(after)
+
+    def guarded(self, mask: Value, body: Callable[[], None]) -> None:
+        inside, after = self.module.id(), self.module.id()
+        self.instruct("OpSelectionMerge", after, "None")
+        self.instruct("OpBranchConditional", mask.handle, inside, after)
+        self._label(inside)
+        body()
+        self.instruct("OpBranch", after)
+        self._label(after)
+
+    # -- memory --------------------------------------------------------------------------------
+
+    def _element(self, binding: int, offset: Value) -> tuple[Id, Id]:
+        variable, element = self._bindings[binding]
+        pointer = self.module.pointer("StorageBuffer", element)
+        zero = self.module.unsigned_constant(0)
+        return self.operation("OpAccessChain", pointer, variable, zero, offset.handle), element
+
+    def _load(self, binding: int, offset: Value) -> Value:
+        dtype = self.buffers[binding].dtype
+        place, element = self._element(binding, offset)
+        loaded = self.operation("OpLoad", element, place)
+        kind = raw_type(dtype)
+        if dtype.size_bytes < 4:
+            loaded = self.operation("OpUConvert", self.type_id(kind), loaded)
+        return Value(self, kind, loaded)
+
+    def load(self, binding: int, offset: Value, mask: Value | None, otherwise: Value) -> Value:
+        if mask is None:
+            return self._load(binding, offset)
+        before = self._block
+        found: list[Value] = []
+        inside = before
+
+        def body() -> None:
+            nonlocal inside
+            found.append(self._load(binding, offset))
+            inside = self._block
+
+        self.guarded(mask, body)
+        value = found[0]
+        merged = self.operation(
+            "OpPhi", self.type_id(value.type), value.handle, inside, otherwise.handle, before
+        )
+        return Value(self, value.type, merged)
+
+    def store(self, binding: int, offset: Value, value: Value) -> None:
+        place, element = self._element(binding, offset)
+        handle = value.handle
+        if self.buffers[binding].dtype.size_bytes < 4:
+            handle = self.operation("OpUConvert", element, handle)
+        self.instruct("OpStore", place, handle)
+
+    def _array_place(self, array: PrivateArray, offset: Value) -> Id:
+        pointer = self.module.pointer("Function", self.type_id(array.type))
+        return self.operation("OpAccessChain", pointer, array.variable, offset.handle)
+
+    def load_array(self, name: str, offset: Value) -> Value:
+        array = self.arrays[name]
+        place = self._array_place(array, offset)
+        made = self.operation("OpLoad", self.type_id(array.type), place)
+        return Value(self, array.type, made)
+
+    def store_array(self, name: str, offset: Value, value: Value) -> None:
+        self.instruct("OpStore", self._array_place(self.arrays[name], offset), value.handle)
+
+    def phase_end(self) -> None:
+        """A lane sees its own writes in order: nothing is needed."""
+
+    def finish(self) -> bytes:
+        module = self.module
+        void = module.unique("OpTypeVoid")
+        signature = module.unique("OpTypeFunction", void)
+        module.emit("functions", "OpFunction", void, self._main, "None", signature)
+        module.emit("functions", "OpLabel", self._entry)
+        module.sections["functions"] += self._locals + self._code
+        module.emit("functions", "OpReturn")
+        module.emit("functions", "OpFunctionEnd")
+        module.emit(
+            "entry_points",
+            "OpEntryPoint",
+            "GLCompute",
+            self._main,
+            self._name,
+            *self._interface,
+        )
+        return module.to_bytes()
+
+
+def _float_words(type: MachineType, value: float) -> tuple[int, ...]:
+    if type == "f64":
+        return struct.unpack("<2I", struct.pack("<d", value))
+    try:
+        data = struct.pack("<f", value)
+    except OverflowError:
+        data = struct.pack("<f", float("inf") if value > 0 else float("-inf"))
+    return struct.unpack("<I", data)

@@ -1,0 +1,13 @@
+// RUN: hal-materialize-interfaces
+// ERROR: error[HR2601]: no executable targets specified for translation
+builtin.module {
+  stream.executable private @ex {
+    stream.executable.export public @entry
+    builtin.module {
+      func.func @entry() {
+        %c = arith.constant 0 : index
+        func.return
+      }
+    }
+  }
+}

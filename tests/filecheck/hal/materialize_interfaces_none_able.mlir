@@ -1,0 +1,13 @@
+// RUN: hal-materialize-interfaces{targets=cpu,cuda}
+// ERROR: error[HR2602]: no target backend was able to handle this executable; tried = [ cpu cuda ]
+builtin.module {
+  stream.executable private @ex attributes {hal.targets = ["vulkan"]} {
+    stream.executable.export public @entry
+    builtin.module {
+      func.func @entry() {
+        %c = arith.constant 0 : index
+        func.return
+      }
+    }
+  }
+}

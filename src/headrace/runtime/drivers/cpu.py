@@ -1,0 +1,338 @@
+"""The CPU driver: weights in place, kernels linked from ELF objects, one machine."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from headrace.artifact import schema
+from headrace.base.errors import error
+from headrace.plan.model import Plan
+from headrace.plan.profile import Profile, two_digits
+from headrace.runtime.arrays import ALIGNMENT_BYTES
+from headrace.runtime.drivers import cpu_machine_ir as ir
+from headrace.runtime.drivers.api import DeviceProperties, StepTimes
+from headrace.runtime.drivers.cpu_commands import Bases, Memory, build_step
+from headrace.runtime.drivers.cpu_link import CpuCode, host_features, host_name
+from headrace.runtime.drivers.cpu_machine import RunContext, llvm, machine
+from headrace.runtime.drivers.cpu_machine_ir import Context
+from headrace.runtime.drivers.cpu_weights import CpuWeights
+from headrace.runtime.memory import PAGE_BYTES, Slab, free_host_bytes, page_aligned
+from headrace.runtime.weights.mapping import PoolMapping
+
+MAXIMUM_THREADS = 1024
+_RATE_SAMPLE_BYTES = 32 << 20
+_LEAST_SAMPLE_BYTES = 1 << 20
+_RATE_WITHOUT_WEIGHTS = 1e10
+_HAND_OVER_NS = 2_000
+"""From a fetch's end until a waiting step sees it; 0.2 us where both threads spin."""
+
+_LAUNCH_NS = 500
+_OPERATIONS_PER_S = 2e10
+"""Default rates of one thread, until a calibration measures the kernels themselves."""
+
+_MAIN_THREAD = threading.main_thread().ident
+_CANCEL, _CATCH = int(Context.CANCEL), int(Context.CATCH)
+
+
+def _aligned(size_bytes: int) -> int:
+    return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+class CpuState:
+    """One session's slab and variables.
+
+    Attributes:
+        generation: grows when the slab moves; steps prepared before are then stale.
+        variables: address by name.
+    """
+
+    def __init__(self, variables: Mapping[str, int]) -> None:
+        self.generation = 0
+        self._slab = Slab(0)
+        self._staging = Slab(0)
+        self._variables = Slab(sum(_aligned(size) for size in variables.values()))
+        self.variables: dict[str, int] = {}
+        at = self._variables.address
+        for name, size in variables.items():
+            self.variables[name] = at
+            at += _aligned(size)
+
+    def reserve(self, plan: Plan, exact: bool = False) -> None:
+        """Makes room for `plan`; with `exact`, no more than that is kept."""
+        have, need = self._slab.size_bytes, page_aligned(plan.slab_bytes)
+        if have == need or (have > need and not exact):
+            return
+        self.generation += 1
+        # First out, then in: both together must not pass the limit.
+        self._slab.close()
+        self._staging.close()
+        self._slab = Slab(need)
+
+    def stage(self, size_bytes: int) -> int:
+        """The address of a staging buffer of at least that size."""
+        if self._staging.size_bytes < size_bytes:
+            self._staging.close()
+            self._staging = Slab(size_bytes)
+        return self._staging.address
+
+    @property
+    def slab_address(self) -> int:
+        return self._slab.address
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(s.size_bytes for s in (self._slab, self._staging, self._variables))
+
+    def close(self) -> None:
+        for slab in (self._slab, self._staging, self._variables):
+            slab.close()
+        self.generation += 1
+
+
+class CpuStep:
+    """A plan as machine commands on one session's state."""
+
+    def __init__(
+        self,
+        device: CpuDevice,
+        function: schema.EntryFunction,
+        plan: Plan,
+        code: CpuCode,
+        weights: CpuWeights,
+        state: CpuState,
+    ) -> None:
+        self._machine = device.machine
+        self._plan = plan
+        self._weights = weights
+        self._state = state
+        self._generation = state.generation
+        buffers = len(function.inputs) + len(function.outputs)
+        self._externals = Memory(bytes(8 * max(1, buffers)))
+        self._addresses: Any = (ctypes.c_uint64 * max(1, buffers)).from_address(
+            self._externals.address
+        )
+        self._records: Any = (ctypes.c_uint64 * (2 * max(1, len(plan.commands))))()
+        self._wait_records: Any = (ctypes.c_uint64 * (2 * max(1, len(plan.fetches))))()
+        self._steps = 0
+        self._context = RunContext(device.threads)
+        words = self._context.words
+        words[Context.EXTERNALS] = self._externals.address
+        words[Context.WAIT_RECORDS] = ctypes.addressof(self._wait_records)
+        machine_ = device.machine
+        variables = tuple(
+            state.variables[r.name] for r in function.resources if r.lifetime == "variable"
+        )
+        self._commands, self._kept = build_step(
+            plan,
+            Bases(state.slab_address, weights.mapping.address, variables),
+            device.threads,
+            code.address,
+            (machine_.fill_kernel, machine_.copy_kernel),
+            (weights.arrived.address, weights.released.address),
+        )
+
+    def run(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """See `api.Step.run`. Arrays aligned 64 bytes are used in place, others copied."""
+        addresses = self._addresses
+        number = 0
+        staged = False
+        for array in inputs:
+            address = array.__array_interface__["data"][0]
+            if address & 63:
+                staged = True
+            addresses[number] = address
+            number += 1
+        for array in outputs:
+            address = array.__array_interface__["data"][0]
+            if address & 63:
+                staged = True
+            addresses[number] = address
+            number += 1
+        if staged:
+            self._run_staged(inputs, outputs)
+        else:
+            self._run()
+
+    def _run_staged(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Copies what is not aligned into and out of the session's staging buffer."""
+        arrays = (*inputs, *outputs)
+        size = sum(_aligned(array.nbytes) for array in arrays)
+        place = self._state.stage(size)
+        copies: list[tuple[Any, Any]] = []
+        addresses = self._addresses
+        for number, array in enumerate(arrays):
+            if addresses[number] & 63:
+                buffer: Any = (ctypes.c_char * max(1, array.nbytes)).from_address(place)
+                view = np.ndarray(array.shape, array.dtype, buffer)
+                addresses[number] = place
+                place += _aligned(array.nbytes)
+                if number < len(inputs):
+                    view[...] = array
+                else:
+                    copies.append((array, view))
+        self._run()
+        for array, view in copies:
+            array[...] = view
+
+    def _run(self) -> None:
+        if self._generation != self._state.generation:
+            raise error("HR9303", "a step is run on a slab that has moved")
+        context, weights = self._context, self._weights
+        words = context.words
+        finished = False
+        with self._machine.lock:
+            words[_CANCEL] = 0
+            words[_CATCH] = threading.get_ident() == _MAIN_THREAD
+            weights.begin_step(self._plan, context)
+            try:
+                status = self._machine.run(self._commands, context.address)
+                finished = status == ir.STATUS_FINISHED
+            finally:
+                weights.end_step(finished)
+            if not finished:
+                self._raise(status)
+            self._steps += 1
+
+    def _raise(self, status: int) -> None:
+        if status == ir.STATUS_INTERRUPTED:
+            raise KeyboardInterrupt
+        if status == ir.STATUS_FAILED_CALL:
+            words = self._context.words
+            raise self._weights.mapping.read_failure(words[Context.ERROR_NUMBER], 0)
+        raise self._weights.failure()
+
+    def record(self, on: bool) -> None:
+        """See `api.Step.record`."""
+        self._context.words[Context.RECORDS] = ctypes.addressof(self._records) if on else 0
+
+    def take_times(self) -> StepTimes:
+        """See `api.Step.take_times`."""
+        words = self._context.words
+        with self._machine.lock:
+            recording = words[Context.RECORDS] != 0
+            times = StepTimes(
+                self._steps,
+                words[Context.STALL_NS],
+                list(self._wait_records)[0 : 2 * len(self._plan.fetches) : 2],
+                _means(self._records, len(self._plan.commands)) if recording else [],
+            )
+            self._steps = 0
+            words[Context.STALL_NS] = 0
+            for table in (self._records, self._wait_records):
+                ctypes.memset(table, 0, ctypes.sizeof(table))
+        return times
+
+
+def _means(records: Any, count: int) -> list[int]:
+    pairs = list(records)[: 2 * count]
+    return [ns // max(1, n) for ns, n in zip(pairs[::2], pairs[1::2], strict=True)]
+
+
+class CpuDevice:
+    """This host's processor.
+
+    Attributes:
+        threads: how many share a dispatch, the calling one included.
+        machine: the command machine of the process.
+    """
+
+    name = "cpu"
+    device_class = "cpu"
+
+    def __init__(self, threads: int | None = None) -> None:
+        """`threads` None means the cores this process may run on.
+
+        Raises:
+            HeadraceError HR4011: not Linux on x86-64; HR4012: no such number of threads.
+        """
+        if sys.platform != "linux" or platform.machine() != "x86_64":
+            raise error(
+                "HR4011",
+                f"the cpu driver does not run on {sys.platform} {platform.machine()}",
+                helps="use Linux on x86-64",
+            )
+        if threads is None:
+            threads = len(os.sched_getaffinity(0))
+        if isinstance(threads, bool) or not 1 <= threads <= MAXIMUM_THREADS:
+            raise error("HR4012", f"threads={threads} is not between 1 and {MAXIMUM_THREADS}")
+        self.threads = threads
+        self.machine = machine()
+
+    @property
+    def properties(self) -> DeviceProperties:
+        """See `api.DeviceProperties`."""
+        version = ".".join(map(str, llvm().llvm_version_info))
+        return DeviceProperties(
+            host_name(), f"llvm {version}", self.threads, tuple(sorted(host_features())), True
+        )
+
+    def free_bytes(self) -> int:
+        """See `api.Device.free_bytes`."""
+        return free_host_bytes()
+
+    def link(self, program: schema.Program, code: Callable[[int], bytes]) -> CpuCode:
+        """See `api.Device.link`."""
+        return CpuCode(program, code)
+
+    def open_weights(self, artifact: Any) -> CpuWeights:
+        """See `api.Device.open_weights`."""
+        return CpuWeights(self.machine, PoolMapping(artifact), artifact.module)
+
+    def open_state(self, variables: Mapping[str, int]) -> CpuState:
+        """See `api.Device.open_state`."""
+        return CpuState(variables)
+
+    def prepare(
+        self,
+        function: schema.EntryFunction,
+        plan: Plan,
+        code: CpuCode,
+        weights: CpuWeights,
+        state: CpuState,
+    ) -> CpuStep:
+        """See `api.Device.prepare`."""
+        self.machine.want_threads(self.threads)
+        return CpuStep(self, function, plan, code, weights, state)
+
+    def measure(self, artifact: Any) -> Profile:
+        """See `api.Device.measure`: populates up to 32 MiB of the pool a few times; the
+        first time fills the page cache, the fastest counts."""
+        size = min(artifact.pool_size_bytes, _RATE_SAMPLE_BYTES) // PAGE_BYTES * PAGE_BYTES
+        rate, overhead = _RATE_WITHOUT_WEIGHTS, 0
+        if size > _LEAST_SAMPLE_BYTES:
+            mapping = PoolMapping(artifact)
+            try:
+                whole = min(_populate_ns(mapping, size) for _ in range(5))
+                overhead = min(_populate_ns(mapping, PAGE_BYTES) for _ in range(5))
+            finally:
+                mapping.close()
+            rate = size * 1e9 / max(whole - overhead, whole // 4, 1)
+        properties = self.properties
+        return Profile(
+            device=f"{properties.name}, {properties.driver}, {self.threads} threads",
+            link_bytes_per_s=two_digits(rate),
+            fetch_overhead_ns=int(two_digits(overhead)) + _HAND_OVER_NS,
+            launch_overhead_ns=_LAUNCH_NS,
+            operations_per_s=_OPERATIONS_PER_S * self.threads,
+            contention=1 / self.threads,
+        )
+
+    def close(self) -> None:
+        """The machine belongs to the process; nothing is held for a device alone."""
+
+
+def _populate_ns(mapping: PoolMapping, size: int) -> int:
+    start = time.perf_counter_ns()
+    mapping.populate(0, size)
+    elapsed = time.perf_counter_ns() - start
+    mapping.drop(0, size)
+    return elapsed

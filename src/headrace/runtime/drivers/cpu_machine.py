@@ -1,0 +1,249 @@
+"""The CPU command machine of this process: compiled once, kept on disk, started lazily.
+
+`machine()` returns it. It owns the worker pool; one run at a time uses the pool, held
+by `Machine.lock`. A *stream* run (one that only waits, advances and advises) uses no
+worker and may go on beside it on another thread.
+
+After a fork the child has the code but no workers; they start again on its next run.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import hashlib
+import os
+import signal
+import threading
+import weakref
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Protocol
+
+from headrace.base.errors import error
+from headrace.runtime.cache import read_cached, write_cached
+from headrace.runtime.drivers import cpu_machine_ir as ir
+from headrace.runtime.drivers.cpu_machine_ir import Context, Operation
+
+__all__ = ["Context", "Counter", "Machine", "Operation", "RunContext", "llvm", "machine"]
+
+_DIGEST_BYTES = 32
+
+
+class _Watched(Protocol):
+    """Something with a run on a thread of its own."""
+
+    def reset_after_fork(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+@cache
+def llvm() -> Any:
+    """llvmlite's binding with the native target ready; loads on first use."""
+    import llvmlite.binding as binding
+
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    return binding
+
+
+@cache
+def target_machine() -> Any:
+    """An LLVM target machine for this host."""
+    binding = llvm()
+    return binding.Target.from_default_triple().create_target_machine(
+        cpu=binding.get_host_cpu_name(),
+        features=binding.get_host_cpu_features().flatten(),
+        opt=2,
+        reloc="pic",
+        codemodel="jitdefault",
+    )
+
+
+def load_objects(objects: list[bytes]) -> Any:
+    """One MCJIT engine with all ELF objects linked. Keep it as long as the code runs."""
+    binding = llvm()
+    engine = binding.create_mcjit_compiler(binding.parse_assembly(""), target_machine())
+    for data in objects:
+        engine.add_object_file(binding.ObjectFileRef.from_data(data))
+    engine.finalize_object()
+    return engine
+
+
+def _machine_object() -> bytes:
+    """The machine's ELF object, from the cache where it is there and intact."""
+    binding = llvm()
+    key = hashlib.sha256(
+        "\0".join(
+            (
+                ir.TEXT,
+                str(binding.llvm_version_info),
+                binding.get_host_cpu_name(),
+                binding.get_host_cpu_features().flatten(),
+            )
+        ).encode()
+    ).hexdigest()
+    name = f"cpu-machine-{key[:32]}.o"
+    kept = read_cached(name)
+    if kept is not None and len(kept) > _DIGEST_BYTES:
+        digest, data = kept[:_DIGEST_BYTES], kept[_DIGEST_BYTES:]
+        if hashlib.sha256(data).digest() == digest:
+            return data
+    module = binding.parse_assembly(ir.TEXT)
+    module.triple = binding.get_default_triple()
+    module.verify()
+    options = binding.create_pipeline_tuning_options(speed_level=2)
+    builder = binding.create_pass_builder(target_machine(), options)
+    builder.getModulePassManager().run(module, builder)
+    data = target_machine().emit_object(module)
+    write_cached(name, hashlib.sha256(data).digest() + data)
+    return data
+
+
+class Counter:
+    """A counter threads wait for, on a cache line of its own."""
+
+    def __init__(self) -> None:
+        self._memory = ctypes.create_string_buffer(128)
+        self.address = (ctypes.addressof(self._memory) + 63) & ~63
+        self._words = (ctypes.c_int32 * 2).from_address(self.address)
+
+    @property
+    def value(self) -> int:
+        return self._words[0]
+
+    def reset(self) -> None:
+        """Back to 0 with nobody asleep; only while no run uses it."""
+        self._words[0] = 0
+        self._words[1] = 0
+
+
+class RunContext:
+    """The context of runs: what the machine reads and writes beside the commands."""
+
+    def __init__(self, threads: int = 1) -> None:
+        self._memory = ctypes.create_string_buffer(ir.CONTEXT_WORDS * 8 + 64)
+        self.address = (ctypes.addressof(self._memory) + 63) & ~63
+        self.words: Any = (ctypes.c_uint64 * ir.CONTEXT_WORDS).from_address(self.address)
+        self.words[Context.THREADS] = threads
+
+
+class Machine:
+    """The machine's functions and its pool."""
+
+    def __init__(self) -> None:
+        self._engine = load_objects([_machine_object()])
+        self.lock = threading.Lock()
+        run: Any = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
+        self.run: Callable[[int, int], int] = run(self.function("run"))
+        self._advance: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32)(
+            self.function("advance")
+        )
+        self._cancel: Any = ctypes.CFUNCTYPE(
+            None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p
+        )(self.function("cancel"))
+        self.fill_kernel = self.function("fill")
+        self.copy_kernel = self.function("copy")
+        value = self._engine.get_global_value_address
+        self._work = ctypes.c_uint64.from_address(value("work"))
+        self._done = ctypes.c_uint64.from_address(value("done"))
+        self._sleepers = ctypes.c_int32.from_address(value("sleepers"))
+        self._stop = ctypes.c_int32.from_address(value("stop"))
+        self._pool = ctypes.c_uint64.from_address(value("pool"))
+        self._workers: list[int] = []
+        self._watched: weakref.WeakSet[_Watched] = weakref.WeakSet()
+        os.register_at_fork(after_in_child=self._reset_after_fork)
+        atexit.register(self._stop_all)
+
+    def function(self, name: str) -> int:
+        """The address of one of the machine's functions."""
+        return self._engine.get_function_address(name)
+
+    def advance(self, counter: Counter, amount: int = 1) -> None:
+        """Adds to a counter and wakes who sleeps on it."""
+        self._advance(counter.address, amount)
+
+    def cancel(self, context: RunContext, status: int, counter: Counter) -> None:
+        """Stops the run of `context`, also where it waits for `counter`."""
+        self._cancel(context.address, status, counter.address)
+
+    def want_threads(self, threads: int) -> None:
+        """Grows the pool until `threads` can work, the caller included.
+
+        Raises:
+            HeadraceError HR4010: the system starts no more threads.
+        """
+        if len(self._workers) + 1 >= threads:
+            return
+        create: Any = ctypes.CDLL(None).pthread_create
+        create.argtypes = [ctypes.c_void_p] * 4
+        worker = self.function("worker")
+        with self.lock:
+            # Workers must never run Python's signal handlers: they start with all blocked.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            try:
+                while len(self._workers) + 1 < threads:
+                    thread = ctypes.c_void_p()
+                    number = len(self._workers) + 1
+                    status = create(ctypes.addressof(thread), None, worker, number)
+                    if status:
+                        raise error(
+                            "HR4010",
+                            f"the system started only {number - 1} of {threads - 1} workers",
+                            notes=os.strerror(status),
+                            helps="pass a smaller threads=",
+                        )
+                    self._workers.append(thread.value or 0)
+                    self._pool.value = len(self._workers) + 1
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def watch(self, owner: _Watched) -> None:
+        """Has `owner.reset_after_fork()` called in a forked child, `stop()` at exit."""
+        self._watched.add(owner)
+
+    def _reset_after_fork(self) -> None:
+        self.lock = threading.Lock()
+        self._workers.clear()
+        self._pool.value = 1
+        self._work.value &= ~0xFFFFFFFF
+        self._done.value = 0
+        self._sleepers.value = 0
+        for owner in tuple(self._watched):
+            owner.reset_after_fork()
+
+    def _stop_all(self) -> None:
+        """Ends streams and pool at exit, so that no thread outlives the code it runs."""
+        for owner in tuple(self._watched):
+            owner.stop()
+        if not self._workers:
+            return
+        join: Any = ctypes.CDLL(None).pthread_join
+        join.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        # A run that an exception left behind on another thread still owns the pool.
+        if not self.lock.acquire(timeout=1.0):
+            return
+        try:
+            self._stop.value = 1
+            self._work.value = (self._work.value & ~0xFFFFFFFF) + (1 << 32)
+            futex: Any = ctypes.CDLL(None).syscall
+            generation = ctypes.addressof(self._work) + 4
+            futex(202, ctypes.c_void_p(generation), 129, 2**31 - 1, None, None, 0)
+            for thread in self._workers:
+                join(thread, None)
+            self._workers.clear()
+        finally:
+            self.lock.release()
+
+
+_guard = threading.Lock()
+_machine: Machine | None = None
+
+
+def machine() -> Machine:
+    """The machine of this process; built on first use (about 0.1 s from the cache)."""
+    global _machine
+    with _guard:
+        if _machine is None:
+            _machine = Machine()
+        return _machine

@@ -1,0 +1,133 @@
+"""One entry function on one session: shapes seen before run without planning again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.errors import Diagnostic, Problems
+from headrace.plan.model import Plan
+from headrace.runtime.arrays import aligned_array
+from headrace.runtime.drivers.api import Step
+from headrace.runtime.outputs import Outputs, outputs_type
+from headrace.runtime.signature import Matcher
+
+if TYPE_CHECKING:
+    from headrace.runtime.session import Session
+
+_MOST_KEPT = 64
+"""Prepared shapes per function; the oldest goes first."""
+
+
+@dataclass
+class Prepared:
+    """A plan made ready for one set of input shapes.
+
+    Attributes:
+        outputs: shape and numpy dtype of each output.
+        versions: of the module's budget and the session's slab it was made for.
+    """
+
+    plan: Plan
+    step: Step
+    outputs: tuple[tuple[tuple[int, ...], Any], ...]
+    versions: tuple[int, int]
+
+
+class Executor:
+    """Calls one entry function; the session's lock is held around every method."""
+
+    def __init__(self, session: Session, function_index: int) -> None:
+        self._session = session
+        self.index = function_index
+        module = session.module
+        self.function = module.program.functions[function_index]
+        self.matcher = Matcher(self.function, module.artifact.module.dimensions)
+        self._outputs = outputs_type(tuple(o.name for o in self.function.outputs))
+        self._dtypes = self.matcher.dtypes
+        self._arity = len(self.function.inputs)
+        self._prepared: dict[tuple[Any, ...], Prepared] = {}
+
+    def __call__(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], out: Sequence[Any] | None = None
+    ) -> Outputs:
+        """Runs one step; see `Session.__call__`."""
+        arrays = args
+        # The quick way in: as many positional arrays as inputs, all of the right kind.
+        if kwargs or len(args) != self._arity or not self._ready(args):
+            arrays = self.matcher.bind(args, kwargs)
+        key = tuple([array.shape for array in arrays])
+        prepared = self._prepared.get(key)
+        session = self._session
+        if prepared is None or prepared.versions != session.versions():
+            prepared = self._prepare(key, arrays)
+        if out is None:
+            results = [aligned_array(shape, dtype) for shape, dtype in prepared.outputs]
+        else:
+            results = self._given(out, prepared)
+        start = perf_counter_ns()
+        prepared.step.run(arrays, results)
+        session.note_step(self, prepared, perf_counter_ns() - start)
+        return self._outputs(results)
+
+    def _ready(self, args: Sequence[Any]) -> bool:
+        for array, dtype in zip(args, self._dtypes, strict=True):
+            # Only an ndarray has both; anything else goes the long way.
+            if getattr(array, "dtype", None) is not dtype or not array.flags.c_contiguous:
+                return False
+        return True
+
+    def prepare(self, arrays: Sequence[Any]) -> Prepared:
+        """The prepared plan for arrays of these shapes, made where there is none."""
+        key = tuple([array.shape for array in arrays])
+        prepared = self._prepared.get(key)
+        if prepared is None or prepared.versions != self._session.versions():
+            prepared = self._prepare(key, arrays)
+        return prepared
+
+    def _prepare(self, key: tuple[Any, ...], arrays: Sequence[Any]) -> Prepared:
+        session = self._session
+        dims = self.matcher.solve(arrays)
+        outputs = self.output_shapes(dims)
+        plan, step = session.prepare(self, dims)
+        prepared = Prepared(plan, step, outputs, session.versions())
+        versions = prepared.versions
+        stale = [k for k, p in self._prepared.items() if p.versions != versions]
+        for old in stale:
+            del self._prepared[old]
+        while len(self._prepared) >= _MOST_KEPT:
+            del self._prepared[next(iter(self._prepared))]
+        self._prepared[key] = prepared
+        return prepared
+
+    def output_shapes(self, dims: Mapping[str, int]) -> tuple[tuple[tuple[int, ...], Any], ...]:
+        """Shape and numpy dtype of each output at `dims`."""
+        return tuple(
+            (tuple(e.evaluate(dims) for e in o.shape), o.dtype.numpy_dtype)
+            for o in self.function.outputs
+        )
+
+    def _given(self, out: Sequence[Any], prepared: Prepared) -> list[Any]:
+        """The user's output arrays, checked: the step writes into them."""
+        problems = Problems()
+        if len(out) != len(prepared.outputs):
+            fact = f"out= has {len(out)} arrays for {len(prepared.outputs)} outputs"
+            problems.add(Diagnostic("HR4004", fact))
+            problems.raise_if_any()
+        for signature, array, (shape, dtype) in zip(
+            self.function.outputs, out, prepared.outputs, strict=True
+        ):
+            name = f"out= array for '{signature.name}'"
+            if getattr(array, "dtype", None) != dtype or array.shape != shape:
+                sizes = "x".join(map(str, (*shape, signature.dtype.name)))
+                problems.add(Diagnostic("HR4004", f"the {name} is not {sizes}"))
+            elif not (array.flags.c_contiguous and array.flags.writeable):
+                problems.add(Diagnostic("HR4004", f"the {name} is not contiguous and writable"))
+        problems.raise_if_any()
+        return list(out)
+
+    def forget(self) -> None:
+        """Drops all prepared plans."""
+        self._prepared.clear()

@@ -1,0 +1,441 @@
+"""A module on a device: what `headrace.load` returns."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+from headrace.artifact import schema
+from headrace.artifact.reader import Artifact, open_artifact
+from headrace.base.errors import HeadraceError, error
+from headrace.plan.budget import parse_budget, parse_size
+from headrace.plan.model import Plan
+from headrace.plan.profile import Profile
+from headrace.runtime.cache import read_cached, write_cached
+from headrace.runtime.calibrate import measure_kernels
+from headrace.runtime.drivers.api import Device
+from headrace.runtime.drivers.table import open_device
+from headrace.runtime.outputs import Outputs
+from headrace.runtime.planning import Planning
+from headrace.runtime.report import Report, weight_lines
+from headrace.runtime.session import Session
+from headrace.runtime.signature import TensorInfo, tensor_info
+
+_CLOSED = "the module is closed"
+
+
+class Module:
+    """A compiled model on one device, inside one weight budget. Callable.
+
+    Attributes:
+        artifact: the opened file.
+        device: where it runs.
+        program: the part of the file for this class of device.
+        version: grows when the budget or the profile changes.
+        memory_limit: bytes, or None.
+    """
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        device: Device,
+        weight_budget: int | str = "auto",
+        memory_limit: int | str | None = None,
+        profile: Profile | None = None,
+    ) -> None:
+        """See `load_module`."""
+        self.artifact = artifact
+        self.device = device
+        self.program = _program_for(artifact, device)
+        self.version = 0
+        self.memory_limit = None if memory_limit is None else parse_size(memory_limit)
+        self.code = device.link(self.program, artifact.code)
+        self.weights = device.open_weights(artifact)
+        self._lock = threading.RLock()
+        self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+        self._session: Session | None = None
+        self._closed = False
+        self._profile_name = self._name_profile()
+        self._planning = Planning(
+            artifact.module,
+            self.program,
+            profile or self._open_profile(),
+            device.properties.workers,
+            self.code.variants,
+        )
+        self._request: int | str = weight_budget
+        self._free_bytes = device.free_bytes()
+        self._last: tuple[int, dict[str, int]] = (0, self.default_dims())
+        try:
+            self._activate(self._plan_last())
+        except BaseException:
+            self.weights.close()
+            raise
+        _modules.add(self)
+
+    # -- what it is ----------------------------------------------------------------
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Names of the entry functions; the first is the default."""
+        return tuple(f.name for f in self.program.functions)
+
+    @property
+    def inputs(self) -> tuple[TensorInfo, ...]:
+        """Inputs of the default function."""
+        return self.inputs_of(None)
+
+    @property
+    def outputs(self) -> tuple[TensorInfo, ...]:
+        """Outputs of the default function."""
+        return self.outputs_of(None)
+
+    def inputs_of(self, function: str | None) -> tuple[TensorInfo, ...]:
+        """Inputs of an entry function."""
+        signatures = self.program.functions[self.function_index(function)].inputs
+        return tuple(tensor_info(s) for s in signatures)
+
+    def outputs_of(self, function: str | None) -> tuple[TensorInfo, ...]:
+        """Outputs of an entry function."""
+        signatures = self.program.functions[self.function_index(function)].outputs
+        return tuple(tensor_info(s) for s in signatures)
+
+    def function_index(self, name: str | None) -> int:
+        """The index of an entry function; 0 for None.
+
+        Raises:
+            HeadraceError HR4007: there is no such function.
+        """
+        if name is None:
+            return 0
+        names = self.functions
+        if name not in names:
+            raise error(
+                "HR4007",
+                f"the module has no function '{name}'",
+                notes=f"it has {', '.join(names)}",
+            )
+        return names.index(name)
+
+    def default_dims(self) -> dict[str, int]:
+        """The least size of every dimension."""
+        return {d.name: d.minimum for d in self.artifact.module.dimensions}
+
+    # -- running -------------------------------------------------------------------
+
+    def __call__(
+        self,
+        *args: Any,
+        function: str | None = None,
+        out: Sequence[Any] | None = None,
+        **kwargs: Any,
+    ) -> Outputs:
+        """Runs one step on the module's own session; see `Session.__call__`."""
+        session = self._session
+        if session is None:
+            with self._lock:
+                session = self._session = self._session or self.session()
+        with session.lock:
+            return session.executor(function)(args, kwargs, out)
+
+    def session(self) -> Session:
+        """A new session with its own slab and state: one per thread."""
+        with self._lock:
+            if self._closed:
+                raise error("HR4005", _CLOSED)
+            session = Session(self)
+            self._sessions.add(session)
+            return session
+
+    # -- budget and plans ----------------------------------------------------------
+
+    @property
+    def weight_budget(self) -> int:
+        """Bytes that weights may take at the sizes last run; may be set at any time.
+
+        It takes bytes, a size (`25MB`, `2GiB`), a percentage of the stored bytes, `min`,
+        `max` or `auto`. Setting it waits for the step that runs, then moves weights.
+
+        Raises:
+            HeadraceError HR3201, HR3202: no size, or less than the minimum; then
+                everything stays as it was.
+        """
+        return self._plan_last().budget_bytes
+
+    @weight_budget.setter
+    def weight_budget(self, value: int | str) -> None:
+        with self._lock:
+            if self._closed:
+                raise error("HR4005", _CLOSED)
+            before = self._request, self._free_bytes
+            self._request = value
+            # What this module holds it may hold again.
+            self._free_bytes = self.device.free_bytes() + self.weights.held_bytes
+            try:
+                plan = self._plan_last()
+            except HeadraceError:
+                self._request, self._free_bytes = before
+                raise
+            self.version += 1
+            self._activate(plan)
+
+    @property
+    def minimum_weight_budget(self) -> int:
+        """The least budget at the sizes last run."""
+        function, dims = self._last
+        return self._planning.prepared(function, dims).minimum_budget_bytes
+
+    @property
+    def stored_bytes(self) -> int:
+        """All weights in the file."""
+        return sum(s.size_bytes for s in self.artifact.module.segments)
+
+    def plan(
+        self,
+        dims: Mapping[str, int] | None = None,
+        *,
+        function: str | None = None,
+        weight_budget: int | str | None = None,
+    ) -> Plan:
+        """The plan of a function at sizes and a budget; nothing runs or moves.
+
+        Args:
+            dims: named sizes; those left out have their least size.
+            function: the first where left out.
+            weight_budget: the module's where left out.
+        """
+        sizes = {**self.default_dims(), **(dims or {})}
+        index = self.function_index(function)
+        request = self._request if weight_budget is None else weight_budget
+        with self._lock:
+            return self._plan(index, sizes, request, None)
+
+    def plan_for(self, function: int, dims: Mapping[str, int], session: Session) -> Plan:
+        """The plan that a session is about to run."""
+        with self._lock:
+            plan = self._plan(function, dims, self._request, session)
+            self._last = (function, dict(dims))
+            return plan
+
+    def _plan_last(self) -> Plan:
+        with self._lock:
+            function, dims = self._last
+            return self._plan(function, dims, self._request, self._session)
+
+    def _plan(
+        self,
+        function: int,
+        dims: Mapping[str, int],
+        request: int | str,
+        session: Session | None,
+    ) -> Plan:
+        prepared = self._planning.prepared(function, dims)
+        limit = self.memory_limit
+        free = self._free_bytes - prepared.slab_bytes - prepared.variable_bytes
+        if limit is not None:
+            limit -= self._bytes_beside(function, dims, session)
+            free = min(free, limit - prepared.slab_bytes - prepared.variable_bytes)
+        least = prepared.minimum_budget_bytes
+        # The limit's own error names the minimum; `auto` must not hide it behind another.
+        free = max(free, -(-least * 10 // 9) if limit is not None else 0)
+        budget = parse_budget(request, prepared.stored_bytes, least, max(0, free))
+        return self._planning.plan(function, dims, budget, limit)
+
+    def _bytes_beside(
+        self, function: int, dims: Mapping[str, int], session: Session | None
+    ) -> int:
+        """What else is owned: staging for inputs and outputs, and the other sessions."""
+        entry = self.program.functions[function]
+        total = 0
+        for signature in (*entry.inputs, *entry.outputs):
+            size = signature.dtype.size_bytes
+            for expr in signature.shape:
+                size *= expr.evaluate(dims)
+            total += -(-size // 64) * 64
+        return total + sum(s.held_bytes for s in self._sessions if s is not session)
+
+    def _activate(self, plan: Plan) -> None:
+        self.weights.activate(plan)
+
+    # -- profile -------------------------------------------------------------------
+
+    @property
+    def profile(self) -> Profile:
+        """The rates that predictions use."""
+        return self._planning.profile
+
+    def calibrate(
+        self, dims: Mapping[str, int] | None = None, *, function: str | None = None
+    ) -> Profile:
+        """Measures the kernels of a function on this device; takes a few steps.
+
+        The result is kept for this module and device, and used from the next step on.
+
+        Args:
+            dims: named sizes; those left out have the sizes last run.
+            function: the first where left out.
+        """
+        sizes = {**self._last[1], **(dims or {})}
+        with self.session() as session:
+            measured = measure_kernels(session, function, sizes)
+        with self._lock:
+            profile = self._planning.profile
+            profile = replace(profile, kernel_ns={**profile.kernel_ns, **measured})
+            self._planning.use_profile(profile)
+            self.version += 1
+            write_cached(self._profile_name, profile.to_json().encode())
+        return profile
+
+    def _name_profile(self) -> str:
+        properties = self.device.properties
+        text = "\0".join(
+            (
+                self.device.name,
+                properties.name,
+                properties.driver,
+                str(properties.workers),
+                self.artifact.digest,
+            )
+        )
+        return (
+            f"profile-{self.device.name}-{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
+        )
+
+    def _open_profile(self) -> Profile:
+        kept = read_cached(self._profile_name)
+        if kept is not None:
+            try:
+                return Profile.from_json(kept.decode("utf-8", "replace"), self._profile_name)
+            except HeadraceError:
+                pass  # A damaged or older file of the cache is measured again.
+        profile = self.device.measure(self.artifact)
+        write_cached(self._profile_name, profile.to_json().encode())
+        return profile
+
+    # -- report --------------------------------------------------------------------
+
+    def report(self, session: Session | None = None) -> Report:
+        """What the last plan promised and what was measured since it first ran.
+
+        Measured times are those since the last report, the peak is what is held now.
+        """
+        session = session or self._session
+        last = session.last if session is not None else None
+        times = last[1].step.take_times() if last is not None else None
+        plan = last[1].plan if last is not None else self._plan_last()
+        step_times = session.step_times_ns if session is not None else ()
+        steps = max(1, times.steps) if times is not None else 1
+        stalls = [
+            (number, ns // steps)
+            for number, ns in enumerate(times.wait_ns if times else ())
+            if ns
+        ]
+        stalls.sort(key=lambda stall: (-stall[1], stall[0]))
+        properties = self.device.properties
+        held = self.weights.held_bytes + sum(s.held_bytes for s in self._sessions)
+        return Report(
+            device=properties.name,
+            driver=properties.driver,
+            function=self.functions[plan.function],
+            dims=plan.dims,
+            steps=len(step_times),
+            predicted_step_ns=plan.prediction.step_ns,
+            measured_step_ns=int(median(step_times)) if step_times else 0,
+            predicted_stall_ns=plan.prediction.stall_ns,
+            measured_stall_ns=times.stall_ns // steps if times is not None else 0,
+            predicted_peak_bytes=plan.prediction.peak_bytes,
+            measured_peak_bytes=held,
+            weight_budget_bytes=plan.budget_bytes,
+            minimum_budget_bytes=plan.minimum_budget_bytes,
+            stored_bytes=plan.stored_bytes,
+            streamed_bytes=sum(f.size_bytes for f in plan.fetches),
+            weights=weight_lines(self.artifact.module, plan),
+            stalls=tuple(stalls),
+            interpreted=0,
+            notes=self.weights.notes(),
+        )
+
+    # -- end -----------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Gives weights and all sessions back; the module cannot run any more."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            for session in tuple(self._sessions):
+                session.close()
+            self._session = None
+            self.weights.close()
+            self.device.close()
+
+    def __enter__(self) -> Module:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<headrace module '{self.artifact.module.name}' on {self.device.name}>"
+
+    def reset_after_fork(self) -> None:
+        """Locks that another thread held at the fork would never open in the child."""
+        self._lock = threading.RLock()
+        for session in tuple(self._sessions):
+            session.reset_after_fork()
+
+
+_modules: weakref.WeakSet[Module] = weakref.WeakSet()
+
+
+def _reset_modules() -> None:
+    for module in tuple(_modules):
+        module.reset_after_fork()
+
+
+os.register_at_fork(after_in_child=_reset_modules)
+
+
+def _program_for(artifact: Artifact, device: Device) -> schema.Program:
+    for program in artifact.module.programs:
+        if program.device_class == device.device_class:
+            return program
+    classes = ", ".join(p.device_class for p in artifact.module.programs)
+    raise error(
+        "HR4008",
+        f"the module holds no program for device '{device.name}'",
+        at=artifact.path,
+        notes=f"it was compiled for {classes or 'nothing'}",
+        helps=f"compile it with --target {device.device_class} too",
+    )
+
+
+def load_module(
+    path: str | os.PathLike[str],
+    device: str | Device = "cpu",
+    weight_budget: int | str = "auto",
+    memory_limit: int | str | None = None,
+    **options: Any,
+) -> Module:
+    """Opens a `.hrx` on a device, brings the weights that stay, and is ready to run.
+
+    Args:
+        path: the compiled model.
+        device: `cpu`, ..., or an opened device.
+        weight_budget: see `Module.weight_budget`.
+        memory_limit: bytes or a size: caps weights, slab, variables and staging together.
+        options: of the driver, e.g. `threads=` for `cpu`.
+
+    Raises:
+        HeadraceError: HR31xx the file; HR32xx budget or limit too little, which it names;
+            HR40xx the device or its code.
+    """
+    artifact = open_artifact(path)
+    opened: Device = open_device(device, **options) if isinstance(device, str) else device
+    return Module(artifact, opened, weight_budget, memory_limit)

@@ -1,0 +1,162 @@
+"""A session: one slab and its variables; calls of one thread after another."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headrace.base.errors import error
+from headrace.plan.model import Plan
+from headrace.runtime.drivers.api import State, Step
+from headrace.runtime.executor import Executor, Prepared
+from headrace.runtime.outputs import Outputs
+
+if TYPE_CHECKING:
+    from headrace.runtime.module import Module
+
+_STEPS_KEPT = 256
+
+
+class Session:
+    """Runs a module's functions on its own slab and state.
+
+    Made by `Module.session()`. Sessions share weights, budget and limit; calls of one
+    session wait for each other. `close()` gives the slab back, as does leaving `with`.
+    """
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.lock = threading.RLock()
+        self._state: State | None = None
+        self._variables: dict[str, int] = {}
+        self._executors: dict[int, Executor] = {}
+        self.last: tuple[Executor, Prepared] | None = None
+        self._step_ns: deque[int] = deque(maxlen=_STEPS_KEPT)
+        self._closed = False
+
+    def __call__(
+        self,
+        *args: Any,
+        function: str | None = None,
+        out: Sequence[Any] | None = None,
+        **kwargs: Any,
+    ) -> Outputs:
+        """Runs one step of a function.
+
+        Args:
+            args, kwargs: the inputs, by position or name: numpy arrays of the signature's
+                element type. Arrays that are C-contiguous and aligned 64 bytes are read
+                where they stand, others are copied first.
+            function: which entry function; the first where left out.
+            out: arrays to write the outputs to, one per output; fresh ones are made
+                otherwise.
+
+        Returns:
+            The outputs, a tuple that is also indexed by name.
+
+        Raises:
+            HeadraceError HR4001: inputs do not fit; every wrong one is listed.
+            HeadraceError HR3202, HR3203: budget or limit are too little at these sizes.
+            KeyboardInterrupt: Ctrl-C; the session can go on, its variables may be half
+                written.
+        """
+        with self.lock:
+            return self.executor(function)(args, kwargs, out)
+
+    def executor(self, function: str | None = None) -> Executor:
+        """The executor of an entry function (for calls and for calibration)."""
+        if self._closed:
+            raise error("HR4005", "the session is closed")
+        index = self.module.function_index(function)
+        found = self._executors.get(index)
+        if found is None:
+            found = self._executors[index] = Executor(self, index)
+        return found
+
+    def versions(self) -> tuple[int, int]:
+        """What prepared steps hang on: the module's budget and this session's slab."""
+        state = self._state
+        return self.module.version, -1 if state is None else state.generation
+
+    def prepare(self, executor: Executor, dims: Mapping[str, int]) -> tuple[Plan, Step]:
+        """A plan at `dims` and its step, the slab made large enough."""
+        module = self.module
+        state = self._open_state(executor, dims)
+        plan = module.plan_for(executor.index, dims, self)
+        state.reserve(plan, exact=module.memory_limit is not None)
+        device = module.device
+        step = device.prepare(executor.function, plan, module.code, module.weights, state)
+        return plan, step
+
+    def _open_state(self, executor: Executor, dims: Mapping[str, int]) -> State:
+        """The state, with variables of all functions; they are sized once.
+
+        Raises:
+            HeadraceError HR4006: a variable would have to change its size.
+        """
+        if self._state is None:
+            for function in self.module.program.functions:
+                for resource in function.resources:
+                    if resource.lifetime == "variable":
+                        size = resource.size_bytes.evaluate(dims)
+                        self._variables[resource.name] = max(
+                            size, self._variables.get(resource.name, 0)
+                        )
+            self._state = self.module.device.open_state(self._variables)
+        for resource in executor.function.resources:
+            if resource.lifetime != "variable":
+                continue
+            size = resource.size_bytes.evaluate(dims)
+            if size > self._variables[resource.name]:
+                raise error(
+                    "HR4006",
+                    f"variable '{resource.name}' would need {size} bytes",
+                    notes=f"this session holds {self._variables[resource.name]} for it",
+                    helps="open a session for these sizes",
+                )
+        return self._state
+
+    def note_step(self, executor: Executor, prepared: Prepared, step_ns: int) -> None:
+        """Keeps what the report says of the last steps."""
+        last = self.last
+        if last is None or last[1] is not prepared:
+            self.last = (executor, prepared)
+            self._step_ns.clear()
+        self._step_ns.append(step_ns)
+
+    @property
+    def step_times_ns(self) -> tuple[int, ...]:
+        """Times of the last steps with the same plan, the oldest first."""
+        return tuple(self._step_ns)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of slab and variables."""
+        return 0 if self._state is None else self._state.held_bytes
+
+    def forget(self) -> None:
+        """Drops prepared plans (the budget has changed); slab and variables stay."""
+        with self.lock:
+            for executor in self._executors.values():
+                executor.forget()
+
+    def reset_after_fork(self) -> None:
+        self.lock = threading.RLock()
+
+    def close(self) -> None:
+        """Gives slab and variables back."""
+        with self.lock:
+            self._closed = True
+            self.forget()
+            self.last = None
+            if self._state is not None:
+                self._state.close()
+                self._state = None
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

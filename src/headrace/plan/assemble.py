@@ -116,8 +116,11 @@ class _Assembly:
         found: list[tuple[Atom, int, int]] = []
         previous: tuple[int, ...] = ()
         for index, atom in enumerate(atoms):
+            if atom.whole:
+                found.append((atom, index, atom.compute_ns))
+                continue
             needs = tuple([u for u in atom.units if streams[u]])
-            if found and found[-1][0].step == atom.step and needs == previous:
+            if atom.first and found[-1][0].step == atom.step and needs == previous:
                 first, _, time = found[-1]
                 joined = replace(first, count=first.count + atom.count)
                 found[-1] = (joined, index, time + atom.compute_ns)

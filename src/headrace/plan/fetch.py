@@ -9,6 +9,7 @@ next step move into the ring behind the last of this one.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from headrace.plan.cost import Event, Transfer
@@ -43,26 +44,39 @@ def transfers_of(events: Sequence[Event], sizes_bytes: Sequence[int]) -> list[Tr
 
 
 def least_ring_bytes(transfers: Sequence[Transfer]) -> int:
-    """The least ring: two largest units, and room for all that is read at once.
+    """The least ring: all that is read at once, and the next unit arriving meanwhile.
 
-    Any larger ring can place the same transfers.
+    For units read one after another these are the two largest neighbours. Any larger
+    ring can place the same transfers.
     """
     if not transfers:
         return 0
-    largest: dict[int, int] = {t.unit: t.size_bytes for t in transfers}
-    two = sum(sorted(largest.values())[-2:])
-    return max(two, _together(transfers)[1])
+    # The step comes round: the first unit arrives while the last is in use.
+    around = transfers[-1].size_bytes + transfers[0].size_bytes if len(transfers) > 1 else 0
+    return max(around, _overlapped(transfers)[1])
 
 
-def _together(transfers: Sequence[Transfer]) -> tuple[list[int], int]:
-    """Places where each transfer stands only while it is read, and the bytes needed."""
-    overlapping = any(
-        transfers[i + 1].first <= transfers[i].last for i in range(len(transfers) - 1)
-    )
-    if not overlapping:
-        return [0] * len(transfers), max(t.size_bytes for t in transfers)
-    intervals = [Interval(i, t.size_bytes, t.first, t.last) for i, t in enumerate(transfers)]
+def _overlapped(transfers: Sequence[Transfer]) -> tuple[list[int], int]:
+    """Places where each transfer stands from when the one before it is first read, and
+    the bytes needed."""
+    intervals = [
+        Interval(i, t.size_bytes, transfers[i - 1].first if i else t.first, t.last)
+        for i, t in enumerate(transfers)
+    ]
+    simple = all(later.first > earlier.last for earlier, later in itertools.pairwise(transfers))
+    if simple:
+        return _both_ends(transfers)
     places, size, _ = place_intervals(intervals)
+    return places, size
+
+
+def _both_ends(transfers: Sequence[Transfer]) -> tuple[list[int], int]:
+    """Transfers read one after another: every other one stands at the other end."""
+    size = max(
+        (a.size_bytes + b.size_bytes for a, b in itertools.pairwise(transfers)),
+        default=transfers[0].size_bytes,
+    )
+    places = [0 if i % 2 == 0 else size - t.size_bytes for i, t in enumerate(transfers)]
     return places, size
 
 
@@ -71,7 +85,7 @@ def place_ring(transfers: Sequence[Transfer], ring_bytes: int, events: Sequence[
     if not transfers:
         return
     if not _place_greedily(transfers, ring_bytes):
-        for transfer, offset in zip(transfers, _together(transfers)[0], strict=True):
+        for transfer, offset in zip(transfers, _overlapped(transfers)[0], strict=True):
             transfer.offset_bytes = offset
     _constrain(transfers, events)
 

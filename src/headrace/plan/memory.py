@@ -8,7 +8,7 @@ most models reach it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from headrace.plan.model import Placement
@@ -138,11 +138,7 @@ def place_intervals(intervals: Sequence[Interval]) -> tuple[list[int], int, int]
     loads = _loads(intervals)
     bound = max(loads)
     best: tuple[int, list[int]] | None = None
-    tried: list[int] = []
     for order in _orders(intervals, loads):
-        if order == tried:
-            continue
-        tried = order
         size, places = _place(intervals, order)
         if best is None or size < best[0]:
             best = (size, places)
@@ -169,23 +165,21 @@ def _loads(intervals: Sequence[Interval]) -> list[int]:
     return loads
 
 
-def _orders(intervals: Sequence[Interval], loads: list[int]) -> list[list[int]]:
+def _orders(intervals: Sequence[Interval], loads: list[int]) -> Iterator[list[int]]:
+    """Orders to place in; made one by one, for the first is mostly enough."""
     indices = range(len(intervals))
-    # The fullest step an interval lives through; short intervals dominate, so scan them.
+
+    def size(index: int) -> tuple[int, int, int]:
+        interval = intervals[index]
+        return -interval.size_bytes, interval.first, index
+
+    yield sorted(indices, key=size)
+    # The fullest step an interval lives through.
     pressure = [max(loads[i.first : i.last + 1]) for i in intervals]
-    by_size = sorted(indices, key=lambda i: (-intervals[i].size_bytes, intervals[i].first, i))
-    by_pressure = sorted(
-        indices, key=lambda i: (-pressure[i], -intervals[i].size_bytes, intervals[i].first, i)
-    )
-    by_area = sorted(
-        indices,
-        key=lambda i: (
-            -intervals[i].size_bytes * (intervals[i].last - intervals[i].first + 1),
-            i,
-        ),
-    )
-    by_start = sorted(indices, key=lambda i: (intervals[i].first, -intervals[i].size_bytes, i))
-    return [by_size, by_pressure, by_area, by_start]
+    yield sorted(indices, key=lambda i: (-pressure[i], size(i)))
+    lengths = [i.last - i.first + 1 for i in intervals]
+    yield sorted(indices, key=lambda i: (-intervals[i].size_bytes * lengths[i], size(i)))
+    yield sorted(indices, key=lambda i: (intervals[i].first, size(i)))
 
 
 def _place(intervals: Sequence[Interval], order: Sequence[int]) -> tuple[int, list[int]]:

@@ -31,7 +31,7 @@ from headrace.plan.model import Plan
 from headrace.plan.profile import Profile
 from headrace.plan.residency import Choice, choose
 from headrace.plan.steps import FlatFunction, flatten
-from headrace.plan.streaming import Streaming, analyse, events_of
+from headrace.plan.streaming import Streaming, analyse, fewer
 
 _DEPTHS = (0, 1, 2, 4)
 
@@ -297,7 +297,7 @@ class Prepared:
         streams = [False] * len(units)
         for unit in self.choice.order[kept:]:
             streams[unit] = True
-        events = events_of(self.streaming, streams, self.runs)
+        events = fewer(self.choice.events, streams)
         transfers = transfers_of(events, [u.size_bytes for u in units])
         place_ring(transfers, ring_bytes, events)
         schedule = Schedule(

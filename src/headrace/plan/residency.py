@@ -34,6 +34,7 @@ class Choice:
         unused: units only other entry functions read.
         ring_bytes: the least ring while something streams.
         minimum_bytes: the least budget.
+        events: of a step in which all of `order` stream.
     """
 
     always: tuple[int, ...]
@@ -42,6 +43,7 @@ class Choice:
     unused: tuple[int, ...]
     ring_bytes: int
     minimum_bytes: int
+    events: list[Event]
 
 
 def choose(
@@ -65,7 +67,13 @@ def choose(
     kept = sum(units[i].size_bytes for i in always)
     rows = streaming.row_bytes if tables else 0
     return Choice(
-        tuple(always), tuple(order), tables, unused, ring_bytes, kept + ring_bytes + rows
+        tuple(always),
+        tuple(order),
+        tables,
+        unused,
+        ring_bytes,
+        kept + ring_bytes + rows,
+        events,
     )
 
 

@@ -268,20 +268,57 @@ def events_of(
 ) -> list[Event]:
     """Atoms gathered into events by which of the units that stream they read."""
     events: list[Event] = []
+    last: Event | None = None
     run = 0
+    end = runs[0][1] if runs else 0
+    kept: dict[tuple[int, ...], tuple[int, ...]] = {}
     for index, atom in enumerate(streaming.atoms):
-        while atom.step >= runs[run][1]:
-            run += 1
-        units = tuple([u for u in atom.units if streams[u]])
-        last = events[-1] if events else None
-        if last is None or last.run != run:
-            events.append(Event(units, atom.compute_ns, 0, index, index, run))
-        elif not units:
+        units = kept.get(atom.units)
+        if units is None:
+            units = kept[atom.units] = tuple([u for u in atom.units if streams[u]])
+        if atom.step >= end:
+            last = None
+            while atom.step >= runs[run][1]:
+                run += 1
+            end = runs[run][1]
+        if last is not None and not units:
             last.trailing_ns += atom.compute_ns
-        elif units == last.units:
+        elif last is not None and units == last.units:
             last.using_ns += last.trailing_ns + atom.compute_ns
             last.trailing_ns = 0
             last.last_atom = index
         else:
-            events.append(Event(units, atom.compute_ns, 0, index, index, run))
+            last = Event(units, atom.compute_ns, 0, index, index, run)
+            events.append(last)
     return events
+
+
+def fewer(events: Sequence[Event], streams: Sequence[bool]) -> list[Event]:
+    """The events left when only the units in `streams` stream, out of those of `events`."""
+    found: list[Event] = []
+    for event in events:
+        units = event.units
+        if units:
+            units = tuple([u for u in units if streams[u]])
+        last = found[-1] if found else None
+        if last is None or last.run != event.run:
+            pass
+        elif not units:
+            last.trailing_ns += event.using_ns + event.trailing_ns
+            continue
+        elif units == last.units:
+            last.using_ns += last.trailing_ns + event.using_ns
+            last.trailing_ns = event.trailing_ns
+            last.last_atom = event.last_atom
+            continue
+        found.append(
+            Event(
+                units,
+                event.using_ns,
+                event.trailing_ns,
+                event.first_atom,
+                event.last_atom,
+                event.run,
+            )
+        )
+    return found

@@ -60,9 +60,7 @@ def build(
     weights, segments = lay_out(sizes)
     count = len(values)
     resources = [
-        s.Resource(
-            f"v{i}", "external" if i in (0, count - 1) else "transient", as_expr(size)
-        )
+        s.Resource(f"v{i}", "external" if i in (0, count - 1) else "transient", as_expr(size))
         for i, size in enumerate(values)
     ]
     resources += [
@@ -88,15 +86,15 @@ def build(
             groups = as_expr(-(-weight.size_bytes // step))
             rule = s.SliceRule(len(layer.reads) + layer.sliced, 0, as_expr(step))
         launch = s.Launch(f"k{number}", (groups, ONE, ONE), as_expr(layer.scratch_bytes), rule)
-        entry = s.EntryPoint(
-            f"k{number}", 0, tuple("ro" for _ in bindings[:-1]) + ("wo",), 0
-        )
+        entry = s.EntryPoint(f"k{number}", 0, tuple("ro" for _ in bindings[:-1]) + ("wo",), 0)
         variant = s.Variant(
             "cpu:generic", "elf-object", 0, (), ((s.Specialisation((), (launch,)),),)
         )
         executables.append(s.Executable(f"e{number}", (entry,), (variant,), f"d{number}"))
         commands.append(
-            s.Dispatch(number, 0, tuple(bindings), (), f"node{number}", as_expr(layer.operations))
+            s.Dispatch(
+                number, 0, tuple(bindings), (), f"node{number}", as_expr(layer.operations)
+            )
         )
     function = s.EntryFunction(
         "main",
@@ -126,9 +124,7 @@ def chain(
         if bias_bytes:
             weights.append(len(sizes))
             sizes.append(Sized(bias_bytes))
-        layers.append(
-            Layer(tuple(weights), 0 if step_bytes else None, operations, (i,), i + 1)
-        )
+        layers.append(Layer(tuple(weights), 0 if step_bytes else None, operations, (i,), i + 1))
     return build(layers, sizes, [value_bytes] * (count + 1))
 
 

@@ -1,0 +1,162 @@
+"""Properties that hold for every program and budget."""
+
+from __future__ import annotations
+
+import time
+
+import chains
+import pytest
+from checks import check_plan
+
+from headrace.base.errors import HeadraceError
+from headrace.plan import planner
+from headrace.plan.model import PlannedDispatch
+from headrace.plan.profile import Profile
+
+SLOW_LINK = Profile(link_bytes_per_s=1e9, operations_per_s=2e11)
+PROFILES = (Profile(), SLOW_LINK, Profile(link_bytes_per_s=5e10, fetch_overhead_ns=0))
+
+
+def budgets(prepared: planner.Prepared, count: int) -> list[int]:
+    low, high = prepared.minimum_budget_bytes, prepared.stored_bytes + 4096
+    span = max(high - low, 0)
+    return [low + span * i // count for i in range(count + 1)]
+
+
+def prepare(module, profile=None, threads=2):
+    return planner.prepare(
+        module, module.programs[0], 0, {}, profile or Profile(), threads=threads
+    )
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_every_plan_keeps_its_promises(seed):
+    module = chains.random_module(seed, 30)
+    prepared = prepare(module, PROFILES[seed % 3])
+    for budget in budgets(prepared, 6):
+        check_plan(module, prepared.plan(budget), budget)
+
+
+@pytest.mark.parametrize("seed", range(24, 36))
+def test_more_budget_is_never_slower_and_never_brings_more(seed):
+    module = chains.random_module(seed, 40)
+    for profile in PROFILES:
+        prepared = prepare(module, profile)
+        found = [prepared.plan(b).prediction for b in budgets(prepared, 40)]
+        steps = [p.step_ns for p in found]
+        streamed = [p.streamed_bytes for p in found]
+        assert steps == sorted(steps, reverse=True)
+        assert streamed == sorted(streamed, reverse=True)
+        assert streamed[-1] == 0
+        assert steps[-1] == found[-1].compute_ns
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_minimum_is_exact(seed):
+    module = chains.random_module(seed)
+    least = planner.minimum_budget_bytes(module, module.programs[0], 0, {})
+    prepared = prepare(module)
+    assert prepared.minimum_budget_bytes == least
+    check_plan(module, prepared.plan(least), least)
+    with pytest.raises(HeadraceError) as caught:
+        prepared.plan(least - 1)
+    assert caught.value.diagnostics[0].code == "HR3202"
+    assert str(least) in str(caught.value)
+
+
+def test_equal_questions_have_equal_plans():
+    module = chains.random_module(7)
+    budget = prepare(module).minimum_budget_bytes * 2
+    first = planner.plan(module, module.programs[0], 0, {}, budget, None, Profile(), threads=2)
+    other = prepare(chains.random_module(7))
+    other.plan(budget * 2)
+    assert other.plan(budget) == first
+
+
+def test_everything_fits_so_nothing_streams():
+    module = chains.chain(20, bias_bytes=4096)
+    prepared = prepare(module)
+    plan = prepared.plan(prepared.stored_bytes)
+    assert plan.fetches == () and plan.ring_bytes == 0
+    assert len(plan.resident) == len(module.segments)
+    assert plan.prediction.stall_ns == 0
+    assert plan.prediction.peak_bytes == plan.slab_bytes + prepared.stored_bytes
+
+
+def test_a_chain_streams_in_the_shadow_of_its_computing_at_the_minimum():
+    module = chains.chain(60, 1 << 20, 1 << 14, operations=20_000_000, bias_bytes=4096)
+    prepared = prepare(module)
+    assert prepared.minimum_budget_bytes < prepared.stored_bytes / 20
+    prediction = prepared.plan(prepared.minimum_budget_bytes).prediction
+    assert prediction.stall_ns == 0
+    assert prediction.streamed_bytes > prepared.stored_bytes * 0.9
+
+
+def test_a_bound_link_is_kept_busy():
+    profile = Profile(link_bytes_per_s=1e9, fetch_overhead_ns=0)
+    module = chains.chain(60, 1 << 20, 1 << 14, operations=8_000_000, bias_bytes=4096)
+    prepared = prepare(module, profile)
+    for share in (10, 4, 2):
+        budget = prepared.stored_bytes // share
+        prediction = prepared.plan(budget).prediction
+        link_ns = (prepared.stored_bytes - budget) / profile.link_bytes_per_s * 1e9
+        assert prediction.step_ns <= 1.1 * max(prediction.compute_ns, link_ns)
+
+
+def test_slices_hold_back_only_what_they_read():
+    module = chains.chain(4, 8 << 20, 1 << 16, bias_bytes=512)
+    prepared = prepare(module)
+    plan = prepared.plan(prepared.minimum_budget_bytes)
+    assert prepared.minimum_budget_bytes < 2 << 20
+    slices = [c for c in plan.commands if isinstance(c, PlannedDispatch)]
+    assert len(slices) > 60
+    assert all(len(c.waits) <= 1 for c in slices)
+    whole = prepared.plan(prepared.stored_bytes)
+    assert len(whole.commands) == 4
+
+
+def test_a_memory_limit_counts_values_too():
+    module = chains.chain(20, bias_bytes=4096)
+    prepared = prepare(module)
+    limit = prepared.slab_bytes + prepared.minimum_budget_bytes
+    plan = prepared.plan(prepared.stored_bytes, limit)
+    assert plan.prediction.peak_bytes <= limit
+    with pytest.raises(HeadraceError) as caught:
+        prepared.plan(prepared.stored_bytes, limit - 1)
+    assert caught.value.diagnostics[0].code == "HR3203"
+    assert str(limit) in str(caught.value)
+
+
+def test_tables_are_read_in_place_until_they_fit():
+    sizes = [chains.Sized(8 << 20, 0, 1024), chains.Sized(1 << 20), chains.Sized(1 << 20)]
+    layers = [
+        chains.Layer((0,), reads=(0,), writes=1),
+        chains.Layer((1,), reads=(1,), writes=2),
+        chains.Layer((2,), reads=(2,), writes=3),
+    ]
+    module = chains.build(layers, sizes, [512, 1 << 16, 1 << 16, 1 << 16])
+    prepared = prepare(module)
+    assert prepared.minimum_budget_bytes < 4 << 20
+    least = prepared.plan(prepared.minimum_budget_bytes)
+    table = least.commands[0]
+    assert isinstance(table, PlannedDispatch)
+    assert [a.index for a in table.addresses if a.space == "pool"] == [-2]
+    full = prepared.plan(prepared.stored_bytes)
+    table = full.commands[0]
+    assert isinstance(table, PlannedDispatch)
+    assert [a.index for a in table.addresses if a.space == "pool"] == [-1]
+
+
+def test_large_programs_plan_quickly():
+    """A guard against quadratic cost; the bar itself is measured by a benchmark."""
+    module = chains.chain(5000, 1 << 18, 4096, bias_bytes=1024)
+    small = chains.chain(1000, 1 << 18, 4096, bias_bytes=1024)
+
+    def seconds(m):
+        begin = time.process_time()
+        prepared = prepare(m)
+        prepared.plan(prepared.stored_bytes // 2)
+        return time.process_time() - begin
+
+    seconds(small)
+    assert seconds(module) < 20 * min(seconds(small) for _ in range(2))

@@ -64,9 +64,6 @@ def _operation(
     known = bounds(atom.operands[0], ranges)
     positive = known is not None and known[0] >= 0
     quotient = atom.name == "floordiv"
-    if numerator.constant is not None and divisor.constant:
-        a, d = numerator.constant, divisor.constant
-        return integer(a // d if quotient else a % d)
     return divide(function, numerator, divisor, quotient=quotient, positive=positive)
 
 
@@ -78,6 +75,11 @@ def divide(
     `positive` says that the numerator is known to be at least 0.
     """
     known = divisor.constant
+    if numerator.constant is not None and known:
+        a = numerator.constant
+        return integer(a // known if quotient else a % known)
+    if known == 1:
+        return numerator if quotient else function.value(0, numerator.type)
     if known is not None and known > 0 and known & (known - 1) == 0:
         if quotient:
             return function.binary("ashr", numerator, known.bit_length() - 1)

@@ -1,0 +1,78 @@
+"""The CPU target: tries each family on a kernel, the naive one last."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.kernel.description import Kernel
+from headrace.kernel.target import Code, LayoutWish, Specialisation
+from headrace.targets.cpu import map as map_family
+from headrace.targets.cpu import naive, row, window
+from headrace.targets.cpu.compile import compile_ir
+from headrace.targets.cpu.family import Family
+from headrace.targets.cpu.ir_text import Module
+from headrace.targets.cpu.machine import Machine, machine
+
+FAMILIES: tuple[Family, ...] = (map_family, row, window, naive)
+"""In the order they are tried; the last takes every legal kernel."""
+
+
+@dataclass(frozen=True)
+class CpuTarget:
+    """`cpu:native`, `cpu:x86-64-v3` or `cpu:generic`."""
+
+    machine: Machine
+
+    @property
+    def name(self) -> str:
+        return f"cpu:{self.machine.name}"
+
+    @property
+    def device_class(self) -> str:
+        return "cpu"
+
+    def layout_wishes(self, kernel: Kernel) -> Mapping[int, LayoutWish]:
+        """The wishes of the first family that has any for this kernel."""
+        for family in FAMILIES:
+            wishes = family.layout_wishes(kernel, self.machine)
+            if wishes is not None:
+                return wishes
+        return {}
+
+    def translate(self, name: str, kernel: Kernel) -> Code:
+        """An ELF object with the kernel's functions; see `entry.py` for their ABI."""
+        return self._translate(name, kernel, listing=False)
+
+    def listing(self, name: str, kernel: Kernel) -> str:
+        """The assembly of `translate`, for `inspect --disassemble`."""
+        return self._translate(name, kernel, listing=True).listing
+
+    def llvm_ir(self, name: str, kernel: Kernel) -> str:
+        """The LLVM IR that `translate` compiles, for dumps."""
+        return self._emit(name, kernel)[0].text()
+
+    def _emit(self, name: str, kernel: Kernel) -> tuple[Module, tuple[Specialisation, ...]]:
+        symbol = re.sub(r"[^A-Za-z0-9_.]", "_", name)
+        for family in FAMILIES:
+            schedule = family.match(kernel, self.machine)
+            if schedule is not None:
+                module = Module()
+                return module, family.emit(module, symbol, kernel, schedule, self.machine)
+        raise AssertionError("the naive family takes every kernel")
+
+    def _translate(self, name: str, kernel: Kernel, *, listing: bool) -> Code:
+        module, specialisations = self._emit(name, kernel)
+        data, assembly = compile_ir(module.text(), self.machine, listing=listing)
+        return Code("elf-object", data, specialisations, self.machine.features, assembly)
+
+
+def make(spelling: str) -> CpuTarget:
+    """The target a user spells `cpu` or `cpu:NAME`; `cpu` means `cpu:x86-64-v3`.
+
+    Raises:
+        HeadraceError HR0110, HR0111: no such CPU, or not on this machine.
+    """
+    _, _, name = spelling.partition(":")
+    return CpuTarget(machine(name or "x86-64-v3"))

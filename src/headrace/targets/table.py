@@ -1,0 +1,46 @@
+"""Targets by the name a user spells; each loads when it is first asked for."""
+
+from __future__ import annotations
+
+import importlib
+from typing import cast
+
+from headrace.base.errors import error
+from headrace.kernel.target import Target
+
+_ROWS: dict[str, str] = {
+    "cpu": "headrace.targets.cpu.target:make",
+    "cuda": "headrace.targets.triton.target:make",
+    "rocm": "headrace.targets.triton.target:make",
+    "vulkan": "headrace.targets.vulkan.target:make",
+}
+"""Name before the colon -> `module:function`, called with the whole spelling."""
+
+_OPTIONS: dict[str, str] = {
+    "cpu": "native, x86-64-v3 or generic",
+    "cuda": "sm_90 and the like",
+    "rocm": "gfx942 and the like",
+    "vulkan": "1.2 or 1.3",
+}
+
+
+def target(spelled: str) -> Target:
+    """The target a user names: `cpu`, `cpu:native`, `cuda:sm_90`, `vulkan`.
+
+    Raises:
+        HeadraceError HR0101: there is no such target; the message lists the known ones.
+        HeadraceError HR01xx: the target does not know what stands after the colon.
+    """
+    name, _, _ = spelled.partition(":")
+    row = _ROWS.get(name)
+    if row is None:
+        known = ", ".join(f"{n}[:{_OPTIONS[n]}]" for n in _ROWS)
+        raise error("HR0101", f"there is no target '{spelled}'", helps=f"known are {known}")
+    module_name, _, function = row.partition(":")
+    make = getattr(importlib.import_module(module_name), function)
+    return cast(Target, make(spelled))
+
+
+def names() -> tuple[str, ...]:
+    """Names that may stand before the colon."""
+    return tuple(_ROWS)

@@ -1,1 +1,30 @@
-"""Headrace compiles models ahead of time and runs them inside a memory budget."""
+"""Headrace compiles models ahead of time and runs them inside a memory budget.
+
+`compile` a model file into a `.hrx`, `load` it on a device, call it. Everything loads on
+first use: importing this package costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.api import compile, from_keras, load
+    from headrace.base.errors import HeadraceError
+
+__version__ = "0.1.0"
+__all__ = ["HeadraceError", "__version__", "compile", "from_keras", "load"]
+
+_HOME = {
+    "compile": "headrace.api",
+    "from_keras": "headrace.api",
+    "load": "headrace.api",
+    "HeadraceError": "headrace.base.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'headrace' has no attribute '{name}'")
+    return getattr(import_module(_HOME[name]), name)

@@ -60,6 +60,10 @@ class HeadraceError(Exception):
         self.diagnostics: tuple[Diagnostic, ...] = found
         super().__init__("\n".join(str(d) for d in found))
 
+    def __reduce__(self) -> tuple[type[HeadraceError], tuple[tuple[Diagnostic, ...]]]:
+        """Crosses process borders whole: a worker's error is the user's."""
+        return type(self), (self.diagnostics,)
+
 
 class HeadraceDefect(HeadraceError):
     """A defect of headrace itself (HR9xxx). The command line exits with 70."""

@@ -1,0 +1,390 @@
+"""The walk, readable in one sitting: `compile` a model into a `.hrx`, `load` it, call it.
+
+Compiler packages load inside the functions that compile, so that a program that only runs
+compiled models never imports them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
+
+from headrace.base import knobs
+from headrace.base.errors import error
+
+if TYPE_CHECKING:
+    from headrace.ir.model import Model
+    from headrace.kernel.target import Target
+    from headrace.runtime.module import Module
+
+PathLike: TypeAlias = Union[str, "os.PathLike[str]"]
+DimensionChoice: TypeAlias = Union[int, tuple[int, Union[int, None]]]
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What to show while compiling.
+
+    Attributes:
+        print_after: names of passes or phases to print after; `all` for every one.
+        dump_to: folder for a numbered file after every pass.
+        echo: prints a text.
+    """
+
+    print_after: frozenset[str] = frozenset()
+    dump_to: Path | None = None
+    echo: Callable[[str], None] = print
+    _count: list[int] = field(default_factory=lambda: [0], repr=False)
+
+    def observe(self, name: str, model: Model) -> None:
+        """Shows the model after the pass `name` (`pass@class` where classes parted)."""
+        wanted = self.print_after & {"all", name, name.partition("@")[0]}
+        if not wanted and self.dump_to is None:
+            return
+        from headrace.ir.text import print_module
+
+        text = print_module(model.ir)
+        if wanted:
+            self.echo(f"// ----- after {name}\n{text}")
+        if self.dump_to is not None:
+            self.dump_to.mkdir(parents=True, exist_ok=True)
+            self._count[0] += 1
+            path = self.dump_to / f"{self._count[0]:03}-{name.replace('@', '-')}.mlir"
+            path.write_text(text + "\n")
+
+
+@dataclass(frozen=True)
+class Described:
+    """A description as text for people and as data for programs."""
+
+    text: str
+    data: dict[str, Any]
+
+
+# -- compiling ------------------------------------------------------------------------
+
+
+def compile(
+    model: PathLike | Model,
+    output: PathLike,
+    *,
+    targets: Sequence[str] = ("cpu",),
+    level: int = 2,
+    dims: Mapping[str, DimensionChoice] | None = None,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+    inspection: Inspection | None = None,
+) -> Path:
+    """Compiles a model into one `.hrx` file.
+
+    Args:
+        model: a path (`.onnx`, `.keras`, `.mlir`), or what `from_keras` returned.
+        output: the file to write; it appears whole or not at all.
+        targets: `cpu[:native|x86-64-v3|generic]`, `cuda:sm_90`, `vulkan`, ...
+        level: 0 as written, 2 everything.
+        dims: by name, what a dimension is fixed to, or its bounds (least, greatest).
+        jobs: compiling processes; all cores by default.
+        progress: called with kernels done and kernels in all.
+        inspection: what to print or dump on the way.
+
+    Returns:
+        the path of the file.
+
+    Raises:
+        HeadraceError: HR0xxx a wrong argument, HR1xxx the model cannot be imported,
+            HR2xxx it cannot be compiled, HR3xxx the file cannot be written.
+    """
+    from headrace.artifact.schema import Provenance
+    from headrace.artifact.writer import write_artifact
+    from headrace.assemble import assemble
+    from headrace.pipeline import compile_to
+    from headrace.tensor.interp import evaluate_source
+    from headrace.translation import tasks_of, translate
+
+    found = _targets(targets)
+    imported = _import(model, dims)
+    made = compile_to(imported, "hal", _options(found, level, inspection))
+    tasks = [t for module in made.classes.values() for t in tasks_of(module.ir, found)]
+    codes = translate(tasks, found, jobs, progress)
+    provenance = Provenance(
+        producer=f"headrace {_version()}",
+        source=Path(model).name if isinstance(model, (str, os.PathLike)) else imported.name,
+        source_digest=_digest(model),
+        targets=tuple(t.name for t in found),
+        options=(("level", str(level)),),
+    )
+    parts, weights = assemble(
+        made.classes,
+        [(t.executable, found[t.target], code) for t, code in zip(tasks, codes, strict=True)],
+        imported.name,
+        imported.dimension_ranges,
+        provenance,
+    )
+    write_artifact(output, parts, weights, evaluate_source)
+    return Path(output)
+
+
+def from_keras(model: Any, *, dims: Mapping[str, DimensionChoice] | None = None) -> Model:
+    """A Keras 3 model in memory, ready for `compile`.
+
+    Args:
+        model: built; sequential and functional models of supported layers.
+        dims: `batch` fixes the size that Keras leaves open; 1 by default.
+
+    Raises:
+        HeadraceError HR1003: `headrace[keras]` is missing; HR1006..HR1008, HR1101: the
+            model cannot be imported.
+    """
+    from headrace.importers import keras
+    from headrace.importers.options import ImportOptions
+    from headrace.importers.table import import_exported
+
+    exported = keras.from_keras(model, f"keras model '{model.name}'", ImportOptions(dims or {}))
+    return import_exported(exported)
+
+
+def compile_to_text(
+    model: PathLike,
+    phase: str,
+    *,
+    targets: Sequence[str] = ("cpu",),
+    level: int = 2,
+    dims: Mapping[str, DimensionChoice] | None = None,
+    inspection: Inspection | None = None,
+) -> str:
+    """The IR at the end of a phase; one module behind the other where classes parted.
+
+    Raises: as `compile`; HR0103: there is no such phase.
+    """
+    from headrace.ir.text import print_module
+    from headrace.pipeline import compile_to
+
+    made = compile_to(
+        _import(model, dims), phase, _options(_targets(targets), level, inspection)
+    )
+    texts = [
+        (f"// device class: {name}\n" if name else "") + print_module(module.ir)
+        for name, module in made.modules().items()
+    ]
+    return "\n".join(texts)
+
+
+def compile_cached(model: Path, device: str, progress: Progress | None = None) -> Path:
+    """A model file compiled for a device into the cache, once per content and version."""
+    if not model.is_file():
+        raise error("HR0202", "there is no such model file", at=str(model))
+    target = device.partition(":")[0]
+    key = hashlib.sha256(f"{_digest(model)} {target} {_version()}".encode()).hexdigest()
+    path = knobs.cache_directory() / "models" / f"{model.stem}-{key[:16]}.hrx"
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        compile(model, path, targets=(target,), progress=progress)
+    return path
+
+
+def _options(targets: Sequence[Target], level: int, inspection: Inspection | None) -> Any:
+    from headrace.pipeline import Options
+
+    observer = inspection.observe if inspection is not None else None
+    return Options(tuple(targets), level, after_pass=observer, after_phase=observer)
+
+
+def _import(model: PathLike | Model, dims: Mapping[str, DimensionChoice] | None) -> Model:
+    from headrace.importers.options import ImportOptions
+    from headrace.importers.table import load as import_model
+
+    if isinstance(model, (str, os.PathLike)):
+        return import_model(Path(model), ImportOptions(dims or {}))
+    return model
+
+
+def _targets(names: Sequence[str]) -> tuple[Target, ...]:
+    from headrace.targets.table import target
+
+    if not names:
+        raise error("HR0105", "no target is given", helps="pass --target cpu")
+    return tuple(target(name) for name in dict.fromkeys(names))
+
+
+def _digest(model: PathLike | Model) -> str:
+    hashed = hashlib.sha256()
+    if not isinstance(model, (str, os.PathLike)):
+        hashed.update(str(model.ir).encode())
+        for name, source in model.parameters.items():
+            hashed.update(f"{name} {source.digest}".encode())
+        return hashed.hexdigest()
+    with open(model, "rb") as file:
+        while chunk := file.read(1 << 20):
+            hashed.update(chunk)
+    return hashed.hexdigest()
+
+
+def _version() -> str:
+    from headrace import __version__
+
+    return __version__
+
+
+# -- running --------------------------------------------------------------------------
+
+
+def load(
+    path: PathLike,
+    device: str = "cpu",
+    weight_budget: int | str = "auto",
+    memory_limit: int | str | None = None,
+    **options: Any,
+) -> Module:
+    """Opens a `.hrx` on a device: a module, callable with numpy arrays.
+
+    Args:
+        path: the compiled model.
+        device: `cpu`.
+        weight_budget: bytes, `25MB`, `2GiB`, `40%`, `min`, `max` or `auto`; may be changed
+            later by setting `module.weight_budget`.
+        memory_limit: caps everything the module allocates on the device.
+        options: of the device: `threads` for `cpu`.
+
+    Raises:
+        HeadraceError: HR3xxx the file is damaged, or a cap is too little (the minimum is
+            named); HR4xxx the device cannot run it.
+    """
+    from headrace.runtime.module import load_module
+
+    given = {k: v for k, v in options.items() if v is not None}
+    return load_module(path, device, weight_budget, memory_limit, **given)
+
+
+def save_outputs(path: Path, outputs: Mapping[str, Any]) -> None:
+    """Saves outputs as `.npz` (all) or `.npy` (one); the file is whole or absent.
+
+    Raises:
+        HeadraceError HR0307: another suffix, or several outputs for `.npy`.
+    """
+    import numpy as np
+
+    single = path.suffix == ".npy"
+    if path.suffix not in (".npy", ".npz") or (single and len(outputs) != 1):
+        raise error(
+            "HR0307",
+            f"cannot save {len(outputs)} outputs as '{path.name}'",
+            helps="write to a .npz file, or a .npy file for a single output",
+        )
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as file:
+            if single:
+                np.save(file, next(iter(outputs.values())))
+            else:
+                np.savez(file, **outputs)
+        temporary.replace(path)
+    except OSError as wrong:
+        raise error("HR0308", f"cannot write '{path}'", notes=str(wrong)) from wrong
+    finally:
+        with suppress(OSError):
+            temporary.unlink()
+
+
+def describe_plan(
+    module: Module,
+    dims: Mapping[str, int],
+    function: str | None = None,
+    picture: Path | None = None,
+    curve: Path | None = None,
+) -> Described:
+    """What a module's plan says at its budget, and its pictures where asked for."""
+    from headrace.describe import describe_plan as describe
+
+    return describe(module, dims, function, picture, curve)
+
+
+def inspect(
+    path: Path,
+    *,
+    disassemble: bool = False,
+    weights: bool = False,
+    verify: bool = False,
+    operators: bool = False,
+) -> Described:
+    """What is inside a `.hrx` or a model file; nothing in it is executed.
+
+    Raises:
+        HeadraceError HR3xxx: the file is damaged; HR1xxx: the model cannot be imported.
+    """
+    from headrace import describe
+
+    if path.suffix == ".hrx":
+        return describe.describe_artifact(path, disassemble, weights, verify)
+    del operators
+    return describe.describe_model(_import(path, None))
+
+
+# -- passes on text ---------------------------------------------------------------------
+
+
+def passes() -> list[tuple[str, str]]:
+    """Every pass by name, with the first line of what it does."""
+    from headrace.ir.passes import pass_table
+
+    return [
+        (name, (kind.__doc__ or "").strip().partition("\n")[0])
+        for name, kind in sorted(pass_table().items())
+    ]
+
+
+def run_passes(
+    text: str,
+    source: str,
+    names: Sequence[str],
+    verify_each: bool = True,
+    print_locations: bool = False,
+) -> str:
+    """Runs passes on the text of a module; parameters get zeros of their type.
+
+    Raises:
+        HeadraceError HR1001: the text cannot be parsed; HR0101: no such pass.
+    """
+    from xdsl.utils.exceptions import VerifyException
+
+    from headrace.ir.model import Model
+    from headrace.ir.passes import make_pass
+    from headrace.ir.text import parse_module, print_module
+    from headrace.pipeline import context, run_pass
+
+    model = Model(parse_module(text, source, context()), {}, Path(source).stem)
+    _declare_parameters(model)
+    for name in names:
+        run_pass(make_pass(name), model)
+        if verify_each:
+            try:
+                model.ir.verify()
+            except VerifyException as wrong:
+                raise error("HR9104", f"pass '{name}' broke the module: {wrong}") from wrong
+    return print_module(model.ir, print_locations)
+
+
+def _declare_parameters(model: Model) -> None:
+    """Text holds no weights: each parameter becomes zeros that are never spread out."""
+    import numpy as np
+
+    from headrace.base.parameters import array_source, expression
+    from headrace.ir.types import dtype_of, static_shape
+    from headrace.tensor.dialect import ParameterOp
+
+    for op in model.ir.walk():
+        if isinstance(op, ParameterOp):
+            kind = dtype_of(op.result)
+            zero = array_source(np.zeros((), kind.numpy_dtype))
+            model.parameters[op.parameter.string_value()] = expression(
+                "broadcast_in_dim",
+                (zero,),
+                kind,
+                static_shape(op.result),
+                broadcast_dimensions=(),
+            )

@@ -1,0 +1,450 @@
+"""The command line: parses, calls `api`, prints results and errors.
+
+Exit status: 0 done, 2 the user's error, 70 a defect of ours, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headrace.base import knobs
+from headrace.base.errors import HeadraceError, error
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+_DEVICE = click.option("--device", default="cpu", show_default=True, help="Where to run.")
+_BUDGET = click.option(
+    "--weight-budget",
+    default="auto",
+    show_default=True,
+    metavar="SIZE",
+    help="Bytes that weights may take: 25MB, 2GiB, 40%, min, max or auto.",
+)
+_LIMIT = click.option(
+    "--memory-limit", default=None, metavar="SIZE", help="Caps everything the module allocates."
+)
+_DIMS = click.option(
+    "--dim",
+    "dims",
+    multiple=True,
+    metavar="NAME=SIZE",
+    help="A named size, e.g. seq=128; when compiling also bounds, e.g. batch=1..64.",
+)
+_TARGETS = click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    default=("cpu",),
+    show_default=True,
+    help="What to compile for: cpu[:native|x86-64-v3|generic], cuda, rocm, vulkan.",
+)
+_LEVEL = click.option(
+    "-O", "level", type=click.IntRange(0, 2), default=2, show_default=True, help="Optimisation."
+)
+_THREADS = click.option("--threads", type=click.IntRange(1), default=None, help="CPU threads.")
+_FUNCTION = click.option(
+    "--function", default=None, help="Entry function; the first by default."
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="headrace")
+def cli() -> None:
+    """Compiles models ahead of time and runs them inside a memory budget."""
+
+
+@cli.command("compile")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The .hrx to write.")
+@_TARGETS
+@_LEVEL
+@_DIMS
+@click.option("--compile-to", "phase", default=None, help="Stop after a phase and print it.")
+@click.option(
+    "--print-after", multiple=True, metavar="PASS|all", help="Print the IR after a pass."
+)
+@click.option(
+    "--dump-to", type=click.Path(path_type=Path), help="Write the IR after every pass."
+)
+@click.option("--jobs", type=click.IntRange(1), default=None, help="Compiling processes.")
+@_JSON
+def compile_command(
+    model: Path,
+    output: Path | None,
+    targets: tuple[str, ...],
+    level: int,
+    dims: tuple[str, ...],
+    phase: str | None,
+    print_after: tuple[str, ...],
+    dump_to: Path | None,
+    jobs: int | None,
+    as_json: bool,
+) -> None:
+    """Compiles MODEL (.onnx, .keras, .mlir) into one .hrx file."""
+    from headrace import api
+
+    seen = api.Inspection(frozenset(print_after), dump_to, click.echo)
+    if phase is not None and phase != "executables":
+        text = api.compile_to_text(
+            model, phase, targets=targets, level=level, dims=parse_dims(dims), inspection=seen
+        )
+        click.echo(json.dumps({"phase": phase, "text": text}) if as_json else text)
+        return
+    with _progress("compiling", as_json) as progress:
+        made = api.compile(
+            model,
+            output or model.with_suffix(".hrx").name,
+            targets=targets,
+            level=level,
+            dims=parse_dims(dims),
+            jobs=jobs,
+            progress=progress,
+            inspection=seen,
+        )
+    size = made.stat().st_size
+    if as_json:
+        click.echo(json.dumps({"path": str(made), "size_bytes": size}))
+    else:
+        click.echo(f"{made}: {_bytes(size)}")
+
+
+@cli.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="[NAME=]VALUE",
+    help="@file.npy, @file.npz, @file.bin:1x3x224x224xf32, a number, or random.",
+)
+@click.option("--seed", default=0, show_default=True, help="Of random inputs.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="Save outputs: .npz, .npy."
+)
+@click.option("--steps", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--report", is_flag=True, help="Print predicted beside measured.")
+@_DEVICE
+@_BUDGET
+@_LIMIT
+@_DIMS
+@_THREADS
+@_FUNCTION
+@_JSON
+def run(
+    model: Path,
+    inputs: tuple[str, ...],
+    seed: int,
+    output: Path | None,
+    steps: int,
+    report: bool,
+    device: str,
+    weight_budget: str,
+    memory_limit: str | None,
+    dims: tuple[str, ...],
+    threads: int | None,
+    function: str | None,
+    as_json: bool,
+) -> None:
+    """Runs MODEL: a .hrx, or a model file (compiled into the cache first)."""
+    from headrace import api
+    from headrace.inputs import read_inputs
+
+    path = _compiled(model, device, as_json)
+    with api.load(
+        path,
+        device=device,
+        weight_budget=weight_budget,
+        memory_limit=memory_limit,
+        threads=threads,
+    ) as module:
+        signature = module.inputs_of(function)
+        arrays = read_inputs(inputs, signature, _sizes(dims), seed)
+        outputs: Any = None
+        for _ in range(steps):
+            outputs = module(**arrays, function=function)
+        named = dict(outputs.items())
+        if output is not None:
+            _save(output, named)
+        _print_outputs(named, as_json, module.report() if report else None, output)
+
+
+@cli.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("--picture", type=click.Path(path_type=Path), help="Draw memory over time (PNG).")
+@click.option(
+    "--curve", type=click.Path(path_type=Path), help="Draw step time by budget (PNG)."
+)
+@click.option("--calibrate", is_flag=True, help="Measure the kernels on this device first.")
+@_DEVICE
+@_BUDGET
+@_LIMIT
+@_DIMS
+@_THREADS
+@_FUNCTION
+@_JSON
+def plan(
+    model: Path,
+    picture: Path | None,
+    curve: Path | None,
+    calibrate: bool,
+    device: str,
+    weight_budget: str,
+    memory_limit: str | None,
+    dims: tuple[str, ...],
+    threads: int | None,
+    function: str | None,
+    as_json: bool,
+) -> None:
+    """Says what stays and what streams, the predicted step, the peak and the minimum."""
+    from headrace import api
+
+    path = _compiled(model, device, as_json)
+    with api.load(
+        path,
+        device=device,
+        weight_budget=weight_budget,
+        memory_limit=memory_limit,
+        threads=threads,
+    ) as module:
+        if calibrate:
+            module.calibrate(_sizes(dims), function=function)
+        made = api.describe_plan(module, _sizes(dims), function, picture, curve)
+    if as_json:
+        click.echo(json.dumps(made.data))
+    else:
+        click.echo(made.text)
+
+
+@cli.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--disassemble", is_flag=True, help="Print the code of every kernel.")
+@click.option("--weights", is_flag=True, help="List every weight.")
+@click.option("--verify", is_flag=True, help="Check the hash of every weight.")
+@click.option("--operators", "--ops", is_flag=True, help="List a model file's operators.")
+@_JSON
+def inspect(
+    path: Path, disassemble: bool, weights: bool, verify: bool, operators: bool, as_json: bool
+) -> None:
+    """Says what is inside a .hrx or a model file; executes nothing."""
+    from headrace import api
+
+    made = api.inspect(
+        path, disassemble=disassemble, weights=weights, verify=verify, operators=operators
+    )
+    click.echo(json.dumps(made.data) if as_json else made.text)
+
+
+@cli.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("-p", "--pass", "passes", multiple=True, help="A pass with its {options}.")
+@click.option("--verify-each/--no-verify-each", default=True, show_default=True)
+@click.option("--print-locations", is_flag=True, help="Print where each operation came from.")
+@click.option("--list", "list_passes", is_flag=True, help="List every pass.")
+@_JSON
+def opt(
+    file: Path,
+    passes: tuple[str, ...],
+    verify_each: bool,
+    print_locations: bool,
+    list_passes: bool,
+    as_json: bool,
+) -> None:
+    """Runs passes on the text of a module and prints what comes out ('-' reads stdin)."""
+    from headrace import api
+
+    if list_passes:
+        text = "\n".join(f"{name:44} {what}" for name, what in api.passes())
+    else:
+        source = sys.stdin.read() if str(file) == "-" else _read_text(file)
+        text = api.run_passes(source, str(file), passes, verify_each, print_locations)
+    click.echo(json.dumps({"text": text}) if as_json else text)
+
+
+@cli.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@_DEVICE
+@_DIMS
+@_THREADS
+@_FUNCTION
+@_JSON
+def calibrate(
+    model: Path,
+    device: str,
+    dims: tuple[str, ...],
+    threads: int | None,
+    function: str | None,
+    as_json: bool,
+) -> None:
+    """Measures a model's kernels and the link on a device; later plans use the profile."""
+    from headrace import api
+
+    path = _compiled(model, device, as_json)
+    with api.load(path, device=device, threads=threads) as module:
+        profile = module.calibrate(_sizes(dims), function=function)
+    data = {
+        "link_bytes_per_s": profile.link_bytes_per_s,
+        "kernels": len(profile.kernel_ns),
+    }
+    text = f"{data['kernels']} kernels measured, link {_bytes(data['link_bytes_per_s'])}/s"
+    click.echo(json.dumps(data) if as_json else text)
+
+
+# -- helpers ------------------------------------------------------------------------
+
+
+def parse_dims(given: Sequence[str]) -> dict[str, int | tuple[int, int | None]]:
+    """`batch=8`, `batch=1..64`, `batch=1..` as sizes and bounds.
+
+    Raises:
+        HeadraceError HR0104: the text is neither.
+    """
+    found: dict[str, int | tuple[int, int | None]] = {}
+    for item in given:
+        name, equals, text = item.partition("=")
+        low, dots, high = text.partition("..")
+        try:
+            if not equals or not name:
+                raise ValueError
+            found[name] = (int(low), int(high) if high else None) if dots else int(low)
+        except ValueError:
+            raise error(
+                "HR0104", f"'{item}' is no size", helps="write NAME=128 or NAME=1..64"
+            ) from None
+    return found
+
+
+def _sizes(given: Sequence[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name, value in parse_dims(given).items():
+        if not isinstance(value, int):
+            raise error("HR0104", f"'{name}' needs one size here", helps=f"write {name}=128")
+        found[name] = value
+    return found
+
+
+def _compiled(model: Path, device: str, quiet: bool) -> Path:
+    """A `.hrx` as it is; a model file compiled into the cache, once per content."""
+    from headrace import api
+
+    if model.suffix == ".hrx":
+        return model
+    with _progress("compiling", quiet) as progress:
+        return api.compile_cached(model, device, progress)
+
+
+class _progress:
+    """A progress bar on the terminal; nothing where output is piped or JSON."""
+
+    def __init__(self, what: str, quiet: bool) -> None:
+        self.what = what
+        self.quiet = quiet or not sys.stderr.isatty()
+        self.bar: Any = None
+
+    def __enter__(self) -> Callable[[int, int], None] | None:
+        if self.quiet:
+            return None
+        from rich.console import Console
+        from rich.progress import Progress
+
+        self.bar = Progress(console=Console(stderr=True), transient=True)
+        self.bar.start()
+        task = self.bar.add_task(self.what, total=None)
+
+        def show(done: int, total: int) -> None:
+            self.bar.update(task, completed=done, total=total)
+
+        return show
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as wrong:
+        raise error("HR0202", f"cannot read '{path}'", notes=str(wrong)) from wrong
+
+
+def _save(path: Path, outputs: Mapping[str, Any]) -> None:
+    from headrace import api
+
+    api.save_outputs(path, outputs)
+
+
+def _print_outputs(
+    outputs: Mapping[str, Any], as_json: bool, report: Any, saved: Path | None
+) -> None:
+    import numpy as np
+
+    if as_json:
+        data: dict[str, Any] = {"outputs": {}}
+        for name, array in outputs.items():
+            entry: dict[str, Any] = {"shape": list(array.shape), "dtype": str(array.dtype)}
+            if saved is None:
+                entry["values"] = np.asarray(array).astype(object).tolist()
+            data["outputs"][name] = entry
+        if saved is not None:
+            data["path"] = str(saved)
+        if report is not None:
+            from dataclasses import asdict
+
+            data["report"] = asdict(report)
+        click.echo(json.dumps(data, default=str))
+        return
+    for name, array in outputs.items():
+        shape = "x".join(str(s) for s in array.shape) or "scalar"
+        click.echo(f"{name}: {shape} {array.dtype}")
+        if saved is None:
+            click.echo(np.array2string(array, threshold=24, precision=6))
+    if saved is not None:
+        click.echo(f"saved to {saved}")
+    if report is not None:
+        click.echo(str(report))
+
+
+def _bytes(count: float) -> str:
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= factor:
+            return f"{count / factor:.2f} {unit}"
+    return f"{count:.0f} B"
+
+
+def main() -> None:
+    """The entry point: runs a command and turns errors into messages and a status."""
+    try:
+        status = cli.main(standalone_mode=False)
+        sys.exit(status if isinstance(status, int) else 0)
+    except HeadraceError as failed:
+        if knobs.DEBUG.enabled:
+            raise
+        click.echo(str(failed), err=True)
+        sys.exit(failed.exit_status)
+    except click.ClickException as wrong:
+        wrong.show()
+        sys.exit(2)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.exit(0)
+    except Exception as crash:
+        if knobs.DEBUG.enabled:
+            raise
+        click.echo(
+            f"defect[HR9001]: {type(crash).__name__}: {crash}\n"
+            "  note: this is a bug in headrace, not in your model\n"
+            "  help: HEADRACE_DEBUG=1 prints the traceback",
+            err=True,
+        )
+        sys.exit(70)
+
+
+if __name__ == "__main__":
+    main()

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from headrace.base.dtypes import BY_NAME
 from headrace.base.errors import error
-from headrace.base.symbols import ONE, ZERO, Expr, as_expr, ceildiv, minimum, product
+from headrace.base.symbols import ONE, Expr, ceildiv, minimum, product
 from headrace.kernel.description import Kernel, Local
 from headrace.kernel.lanes.indices import Indices
 from headrace.kernel.lanes.lower import lane_count, lower
-from headrace.kernel.lanes.machine import BITS, MachineType, Value, compute_type
+from headrace.kernel.lanes.machine import Value
 from headrace.kernel.lanes.scalar import element_dtype
+from headrace.kernel.lanes.scratch import Scratch, part_type, parts, size_bytes
+from headrace.kernel.lanes.scratch import words as scratch_words
 from headrace.kernel.target import Code, Launch, Specialisation
 from headrace.targets.vulkan.builder import (
     FIRST_WORKGROUP_WORDS,
@@ -31,19 +33,6 @@ _PRIVATE_ARRAY_BYTES = 4096
 _MAX_ELEMENTS = 2**31 - 1
 
 
-def _parts(local: Local) -> int:
-    return 2 if local.dtype.kind == "complex" else 1
-
-
-def _type(local: Local) -> MachineType:
-    return compute_type(element_dtype(local.dtype))
-
-
-def _words(local: Local) -> Expr:
-    """Scratch words that one lane needs for an array local."""
-    return product(local.shape) * _parts(local) * (2 if BITS[_type(local)] == 64 else 1)
-
-
 def _split_arrays(kernel: Kernel) -> tuple[list[Local], list[Local]]:
     """Array locals kept in the lane, and those in scratch."""
     private: list[Local] = []
@@ -52,7 +41,7 @@ def _split_arrays(kernel: Kernel) -> tuple[list[Local], list[Local]]:
     for local in kernel.locals:
         if not local.shape:
             continue
-        words = _words(local)
+        words = scratch_words(local)
         if words.is_constant and words.value * 4 <= left:
             left -= words.value * 4
             private.append(local)
@@ -66,61 +55,27 @@ class _Shader(ShaderBuilder):
 
     def __init__(self, name: str, kernel: Kernel, scratch: list[Local]) -> None:
         buffers = [Buffer(element_dtype(o.dtype), o.access != "ro") for o in kernel.operands]
-        self._scratch_binding = len(buffers)
         if scratch:
             buffers.append(Buffer(BY_NAME["ui32"], writable=True))
         super().__init__(name, buffers, kernel.dims)
-        self._scratch = {local.name: local for local in scratch}
-        self._bases: dict[str, Value] = {}
-        self._lanes: Value | None = None
-        self._sizes = Indices(self, kernel.dims)
-
-    def size(self, expr: Expr) -> Value:
-        """The value of a size expression over the kernel's dimensions."""
-        return self._sizes.value(expr)
-
-    def place_scratch(self, kernel: Kernel) -> Expr:
-        """Lays the scratch out; returns its size in words a lane."""
-        total = ZERO
-        if self._scratch:
-            self._lanes = self.size(lane_count(kernel))
-        for local in self._scratch.values():
-            self._bases[local.name] = self.size(total)
-            total = total + _words(local)
-        return total
-
-    def _place(self, name: str, offset: Value, word: int) -> Value:
-        wide = BITS[_type(self._scratch[name])] == 64
-        number = offset * 2 + word if wide else offset
-        assert self._lanes is not None
-        return (self._bases[name] + number) * self._lanes + self.lane()
+        x, y, _ = workgroups(kernel)
+        group = self.workgroup()
+        if y == ONE:
+            self.start(group[0])
+        else:
+            self.start(group[1] * Indices(self, kernel.dims).value(x) + group[0])
+        self._scratch = Scratch(self, len(kernel.operands), kernel, scratch)
 
     def load_array(self, name: str, offset: Value) -> Value:
-        if name not in self._scratch:
-            return super().load_array(name, offset)
-        kind = _type(self._scratch[name])
-        zero = self.constant("u32", 0)
-        low = self.load(self._scratch_binding, self._place(name, offset, 0), None, zero)
-        if kind == "bool":
-            return low.ne(0)
-        if BITS[kind] == 32:
-            return low.bitcast(kind)
-        high = self.load(self._scratch_binding, self._place(name, offset, 1), None, zero)
-        return ((high.to("u64") << 32) | low.to("u64")).bitcast(kind)
+        if name in self._scratch:
+            return self._scratch.load(name, offset)
+        return super().load_array(name, offset)
 
     def store_array(self, name: str, offset: Value, value: Value) -> None:
-        if name not in self._scratch:
+        if name in self._scratch:
+            self._scratch.store(name, offset, value)
+        else:
             super().store_array(name, offset, value)
-            return
-        binding = self._scratch_binding
-        if value.type == "bool":
-            value = value.select(self.constant("u32", 1), 0)
-        if BITS[value.type] == 32:
-            self.store(binding, self._place(name, offset, 0), value.bitcast("u32"))
-            return
-        bits = value.bits
-        self.store(binding, self._place(name, offset, 0), bits.to("u32"))
-        self.store(binding, self._place(name, offset, 1), (bits >> 32).to("u32"))
 
 
 def _check(name: str, kernel: Kernel) -> None:
@@ -144,7 +99,8 @@ def _check(name: str, kernel: Kernel) -> None:
             )
 
 
-def _workgroups(kernel: Kernel) -> tuple[Expr, Expr, Expr]:
+def workgroups(kernel: Kernel) -> tuple[Expr, Expr, Expr]:
+    """x, y, z counts of a launch."""
     groups = ceildiv(lane_count(kernel), LANES)
     if groups.is_constant and groups.value <= _WORKGROUPS_X:
         return groups, ONE, ONE
@@ -162,19 +118,14 @@ def translate(name: str, kernel: Kernel) -> Code:
     private, scratch = _split_arrays(kernel)
     shader = _Shader(name, kernel, scratch)
     for local in private:
-        elements = product(local.shape) * _parts(local)
-        shader.private_array(local.name, _type(local), elements.value)
-    x, y, _ = workgroups = _workgroups(kernel)
-    group = shader.workgroup()
-    linear = group[0] if y == ONE else group[1] * shader.size(x) + group[0]
-    shader.start(linear)
-    scratch_words = shader.place_scratch(kernel)
+        elements = product(local.shape) * parts(local)
+        shader.private_array(local.name, part_type(local), elements.value)
     lower(kernel, shader)
     data = shader.finish()
     launch = Launch(
         symbol=name,
-        workgroups=workgroups,
-        scratch_bytes=scratch_words * lane_count(kernel) * as_expr(4),
+        workgroups=workgroups(kernel),
+        scratch_bytes=size_bytes(kernel, scratch),
         family="naive",
     )
     features = tuple(sorted(shader.module.capabilities - {"Shader"}))

@@ -1,0 +1,114 @@
+"""Triton source to a cubin or an hsaco, ahead of time, on a machine without a GPU.
+
+The source text goes into `linecache` under a fixed name, so that Triton's `inspect` finds
+it and no path gets into the code; line information is off. Triton's own cache is a
+temporary folder: the same source gives the same bytes whatever ran before.
+"""
+
+from __future__ import annotations
+
+import linecache
+import tempfile
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.base.errors import error
+from headrace.targets.triton.naive import TritonSource
+
+_FILE_NAME = "<headrace kernel>"
+
+
+@dataclass(frozen=True)
+class Binary:
+    """What Triton made.
+
+    Attributes:
+        data: the cubin or hsaco.
+        symbol: the function in it.
+        assembly: PTX or AMD GCN text, for listings.
+        shared_bytes: dynamic shared memory that a launch must ask for.
+    """
+
+    data: bytes
+    symbol: str
+    assembly: str
+    shared_bytes: int
+
+
+def load_triton() -> Any:
+    """The module `triton`.
+
+    Raises:
+        HeadraceError HR2421: it is not installed.
+    """
+    try:
+        import triton
+    except ImportError as failure:
+        raise error(
+            "HR2421",
+            "targets cuda and rocm need Triton, which is not installed",
+            notes=str(failure),
+            helps="pip install headrace[cuda]",
+        ) from None
+    return triton
+
+
+def jit_function(source: TritonSource) -> Any:
+    """Triton's function object for generated source."""
+    load_triton()
+    lines = source.text.splitlines(keepends=True)
+    linecache.cache[_FILE_NAME] = (len(source.text), None, lines, _FILE_NAME)
+    namespace: dict[str, Any] = {"__name__": "headrace_kernel"}
+    exec(compile(source.text, _FILE_NAME, "exec"), namespace)
+    return namespace[source.name]
+
+
+def compile_source(
+    source: TritonSource, backend: str, architecture: int | str, warp_size: int, warps: int
+) -> Binary:
+    """Compiles for one architecture.
+
+    Args:
+        backend: `cuda` or `hip`.
+        architecture: 90 for sm_90, or `gfx942`.
+        warp_size, warps: lanes of a warp (or wavefront), warps of a workgroup.
+
+    Raises:
+        HeadraceError HR2421: Triton is not installed.
+        HeadraceError HR2422: Triton refuses the source; the message has its words.
+    """
+    triton = load_triton()
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    function = jit_function(source)
+    pointers = {
+        (i,): [["tt.divisibility", 16]]
+        for i, (_, kind) in enumerate(source.signature)
+        if kind.startswith("*")
+    }
+    ast = ASTSource(fn=function, signature=dict(source.signature), attrs=pointers)
+    target = GPUTarget(backend, architecture, warp_size)
+    options = {"num_warps": warps, "num_stages": 1, "enable_fp_fusion": False, "debug": False}
+    knobs = triton.knobs
+    with tempfile.TemporaryDirectory(prefix="headrace-triton-") as folder:
+        before = knobs.cache.dir, knobs.compilation.disable_line_info
+        knobs.cache.dir, knobs.compilation.disable_line_info = folder, True
+        try:
+            compiled = triton.compile(ast, target=target, options=options)
+        except Exception as failure:
+            raise error(
+                "HR2422",
+                f"Triton does not compile '{source.name}' for {backend}:{architecture}",
+                notes=str(failure).strip().splitlines()[:6],
+            ) from failure
+        finally:
+            knobs.cache.dir, knobs.compilation.disable_line_info = before
+        assembly = compiled.asm
+        binary, listing = ("cubin", "ptx") if backend == "cuda" else ("hsaco", "amdgcn")
+        return Binary(
+            data=bytes(assembly[binary]),
+            symbol=str(compiled.metadata.name),
+            assembly=str(assembly[listing]),
+            shared_bytes=int(compiled.metadata.shared),
+        )

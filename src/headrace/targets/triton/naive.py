@@ -1,0 +1,86 @@
+"""Any legal kernel as a Triton kernel: one lane per outer point, loops for other axes.
+
+The function's parameters, in order: a pointer per operand, the scratch pointer where the
+kernel keeps array locals, the first workgroup's number (x, y, z) and the kernel's
+dimensions, all 32 bits. A cubin takes two trailing null pointers after them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.base.dtypes import BY_NAME
+from headrace.base.symbols import Expr, ceildiv
+from headrace.kernel.description import Kernel
+from headrace.kernel.lanes.lower import lane_count, lower
+from headrace.kernel.lanes.machine import Value
+from headrace.kernel.lanes.scalar import element_dtype
+from headrace.kernel.lanes.scratch import Scratch, size_bytes
+from headrace.targets.triton.source import FIRST_WORKGROUP, LANES, SourceWriter, pointer_type
+
+
+@dataclass(frozen=True)
+class TritonSource:
+    """A Triton function as text.
+
+    Attributes:
+        name: the function's, and the symbol's.
+        text: a Python module's source with one `@triton.jit` function.
+        signature: Triton's type of every parameter, in order.
+        workgroups: programs along x.
+        scratch_bytes: of the whole launch.
+    """
+
+    name: str
+    text: str
+    signature: tuple[tuple[str, str], ...]
+    workgroups: Expr
+    scratch_bytes: Expr
+
+
+class _Writer(SourceWriter):
+    """A writer whose array locals all stand in scratch: registers cannot be indexed."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.arrays = [local for local in kernel.locals if local.shape]
+        buffers = [element_dtype(o.dtype) for o in kernel.operands]
+        if self.arrays:
+            buffers.append(BY_NAME["ui32"])
+        super().__init__(buffers, kernel.dims)
+        self.orders_memory = bool(self.arrays) or any(o.access == "rw" for o in kernel.operands)
+        self._scratch = Scratch(self, len(kernel.operands), kernel, self.arrays)
+
+    def load_array(self, name: str, offset: Value) -> Value:
+        return self._scratch.load(name, offset)
+
+    def store_array(self, name: str, offset: Value, value: Value) -> None:
+        self._scratch.store(name, offset, value)
+
+
+def generate(name: str, kernel: Kernel) -> TritonSource:
+    """The kernel's Triton source; `name` must be an identifier.
+
+    Raises:
+        HeadraceError HR2401: an operation that lanes lack.
+    """
+    writer = _Writer(kernel)
+    lower(kernel, writer)
+    signature = [(f"p{i}", pointer_type(b)) for i, b in enumerate(writer.buffers)]
+    signature += [(word, "i32") for word in FIRST_WORKGROUP]
+    signature += [(f"dim{i}", "i32") for i in range(len(kernel.dims))]
+    parameters = ", ".join(parameter for parameter, _ in signature)
+    operands = [f"p{i} {o.access} {o.name}" for i, o in enumerate(kernel.operands)]
+    comments = operands + [f"dim{i} {dim}" for i, dim in enumerate(kernel.dims)]
+    text = (
+        "import triton\nimport triton.language as tl\n\n\n"
+        f"@triton.jit\ndef {name}({parameters}):\n"
+        + "".join(f"    # {comment}\n" for comment in comments)
+        + writer.body()
+    )
+    return TritonSource(
+        name=name,
+        text=text,
+        signature=tuple(signature),
+        workgroups=ceildiv(lane_count(kernel), LANES),
+        scratch_bytes=size_bytes(kernel, writer.arrays),
+    )

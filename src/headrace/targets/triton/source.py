@@ -1,0 +1,250 @@
+"""Triton source text as a lane machine: a program is a block of lanes.
+
+Every value is either one scalar for the whole program (loop counters, sizes) or a block
+of `LANES` values. Guards become masks of loads and stores; loops have the same trip count
+for all lanes anyway.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.base.dtypes import DType
+from headrace.kernel.lanes.machine import BITS, Machine, MachineType, Value, raw_type
+
+LANES = 128
+FIRST_WORKGROUP = ("first_x", "first_y", "first_z")
+
+TRITON_NAMES: dict[MachineType, str] = {
+    "bool": "tl.int1", "i32": "tl.int32", "u32": "tl.uint32", "i64": "tl.int64",
+    "u64": "tl.uint64", "f32": "tl.float32", "f64": "tl.float64",
+}  # fmt: skip
+_POINTERS: dict[MachineType, str] = {
+    "i32": "*i32", "u32": "*u32", "i64": "*i64", "u64": "*u64", "f32": "*fp32", "f64": "*fp64",
+}  # fmt: skip
+_OPERATORS = {
+    "add": "+", "sub": "-", "mul": "*", "div": "//", "rem": "%", "and": "&", "or": "|",
+    "xor": "^", "shl": "<<", "shr": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=",
+    "gt": ">", "ge": ">=",
+}  # fmt: skip
+_SIGN_BIT = {"f32": ("tl.uint32", 1 << 31), "f64": ("tl.uint64", 1 << 63)}
+
+
+def pointer_type(dtype: DType) -> str:
+    """Triton's type of a pointer to an operand's elements: narrow ones are bit patterns."""
+    if dtype.size_bytes < 4:
+        return f"*u{dtype.size_bytes * 8}"
+    return _POINTERS[raw_type(dtype)]
+
+
+@dataclass(frozen=True)
+class Text:
+    """A name in the source.
+
+    Attributes:
+        block: it holds a value per lane, not one for the program.
+    """
+
+    name: str
+    block: bool
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A mutable variable of each lane."""
+
+    name: str
+    type: MachineType
+
+
+class SourceWriter(Machine):
+    """Writes the body of one Triton function."""
+
+    index_type: MachineType = "i64"
+
+    def __init__(self, buffers: Sequence[DType], dims: Sequence[str]) -> None:
+        self.buffers = list(buffers)
+        self._lines: list[str] = []
+        self._depth = 1
+        self._count = 0
+        self._masks: list[Text] = []
+        self._dims: dict[str, Value] = {}
+        self.orders_memory = False
+        for number, name in enumerate(dims):
+            text = self._define(f"dim{number}.to(tl.int64)", block=False)
+            self._dims[name] = Value(self, "i64", text)
+        group = self._define("tl.program_id(0).to(tl.int64) + first_x", block=False)
+        lane = f"{group.name} * {LANES} + tl.arange(0, {LANES})"
+        self._lane = Value(self, "i64", self._define(lane, block=True))
+
+    # -- text -------------------------------------------------------------------------
+
+    def _line(self, text: str) -> None:
+        self._lines.append("    " * self._depth + text)
+
+    def _define(self, expression: str, *, block: bool) -> Text:
+        name = f"v{self._count}"
+        self._count += 1
+        self._line(f"{name} = {expression}")
+        return Text(name, block)
+
+    def body(self) -> str:
+        return "\n".join(self._lines) + "\n"
+
+    def _block_of(self, value: Value) -> str:
+        """The value's name as a block."""
+        text: Text = value.handle
+        if text.block:
+            return text.name
+        kind = TRITON_NAMES[value.type]
+        return self._define(f"tl.full(({LANES},), {text.name}, {kind})", block=True).name
+
+    # -- values -------------------------------------------------------------------------
+
+    def constant(self, type: MachineType, value: bool | int | float) -> Value:
+        text = _literal(type, value)
+        # Sizes and counters stay one for the program, all else is a block.
+        block = type != self.index_type
+        shape = f"({LANES},)" if block else "()"
+        made = self._define(f"tl.full({shape}, {text}, {TRITON_NAMES[type]})", block=block)
+        return Value(self, type, made)
+
+    def apply(self, operation: str, type: MachineType, *operands: Value) -> Value:
+        texts: list[Text] = [o.handle for o in operands]
+        names = [t.name for t in texts]
+        kind, target = operands[-1].type, TRITON_NAMES[type]
+        block = any(t.block for t in texts)
+        if operation == "select":
+            expression = f"tl.where({', '.join(names)})"
+        elif operation == "div" and kind == "f32":
+            expression = f"tl.div_rn({names[0]}, {names[1]})"
+        elif operation == "div" and kind == "f64":
+            expression = f"{names[0]} / {names[1]}"
+        elif operation in _OPERATORS:
+            expression = f"{names[0]} {_OPERATORS[operation]} {names[1]}"
+        elif operation == "neg":
+            return self._negated(operands[0])
+        elif operation == "not":
+            expression = f"{names[0]} == 0" if kind == "bool" else f"~{names[0]}"
+        elif operation == "convert":
+            expression = f"{names[0]}.to({target})"
+        elif operation == "bitcast":
+            expression = f"{names[0]}.to({target}, bitcast=True)"
+        elif operation == "sqrt":
+            function = "tl.sqrt_rn" if kind == "f32" else "tl.sqrt"
+            expression = f"{function}({names[0]})"
+        else:
+            expression = f"tl.floor({names[0]})"
+        return Value(self, type, self._define(expression, block=block))
+
+    def _negated(self, value: Value) -> Value:
+        """Triton subtracts from 0, which loses the sign of a zero: the bit is turned."""
+        if not value.is_float:
+            return self.constant(value.type, 0) - value
+        return (value.bits ^ _SIGN_BIT[value.type][1]).bitcast(value.type)
+
+    def lane(self) -> Value:
+        return self._lane
+
+    def dimension(self, name: str) -> Value:
+        return self._dims[name]
+
+    def variable(self, type: MachineType) -> Cell:
+        name = f"c{self._count}"
+        self._count += 1
+        self._line(f"{name} = tl.zeros(({LANES},), {TRITON_NAMES[type]})")
+        return Cell(name, type)
+
+    def read(self, variable: Any) -> Value:
+        cell: Cell = variable
+        # A copy: the cell changes while the value that was read must not.
+        return Value(self, cell.type, self._define(cell.name, block=True))
+
+    def write(self, variable: Any, value: Value) -> None:
+        self._line(f"{variable.name} = {self._block_of(value)}")
+
+    # -- control -----------------------------------------------------------------------------
+
+    def loop(self, count: Value, body: Callable[[Value], None]) -> None:
+        name = f"i{self._count}"
+        self._count += 1
+        self._line(f"for {name} in range(0, {count.handle.name}):")
+        self._depth += 1
+        counter = self._define(f"{name}.to(tl.int64)", block=False)
+        body(Value(self, "i64", counter))
+        self._depth -= 1
+
+    def guarded(self, mask: Value, body: Callable[[], None]) -> None:
+        text = Text(self._block_of(mask), block=True)
+        if self._masks:
+            text = self._define(f"{self._masks[-1].name} & {text.name}", block=True)
+        self._masks.append(text)
+        body()
+        self._masks.pop()
+
+    # -- memory ------------------------------------------------------------------------------
+
+    def _mask(self, mask: Value | None) -> str:
+        names = [self._masks[-1].name] if self._masks else []
+        if mask is not None:
+            names.append(self._block_of(mask))
+        return " & ".join(names)
+
+    def load(self, binding: int, offset: Value, mask: Value | None, otherwise: Value) -> Value:
+        dtype = self.buffers[binding]
+        place = f"p{binding} + {self._block_of(offset)}"
+        active = self._mask(mask)
+        suffix = f", mask={active}, other=0" if active else ""
+        loaded = f"tl.load({place}{suffix})"
+        kind = raw_type(dtype)
+        if dtype.size_bytes < 4:
+            loaded += ".to(tl.uint32)"
+        value = Value(self, kind, self._define(loaded, block=True))
+        return value if mask is None else mask.select(value, otherwise)
+
+    def store(self, binding: int, offset: Value, value: Value) -> None:
+        dtype = self.buffers[binding]
+        stored = self._block_of(value)
+        if dtype.size_bytes < 4:
+            stored += f".to(tl.uint{dtype.size_bytes * 8})"
+        active = self._mask(None)
+        suffix = f", mask={active}" if active else ""
+        self._line(f"tl.store(p{binding} + {self._block_of(offset)}, {stored}{suffix})")
+
+    def load_array(self, name: str, offset: Value) -> Value:
+        raise AssertionError("array locals stand in scratch")
+
+    def store_array(self, name: str, offset: Value, value: Value) -> None:
+        raise AssertionError("array locals stand in scratch")
+
+    def phase_end(self) -> None:
+        # The compiler may give a load and a store of the same lane to different threads.
+        if self.orders_memory:
+            self._line("tl.debug_barrier()")
+
+    # -- narrow floats -------------------------------------------------------------------------
+
+    def native_decode(self, dtype: DType, bits: Value) -> Value | None:
+        if dtype.name != "f16":
+            return None
+        half = f"{self._block_of(bits)}.to(tl.uint16).to(tl.float16, bitcast=True)"
+        return Value(self, "f32", self._define(f"{half}.to(tl.float32)", block=True))
+
+
+def _literal(type: MachineType, value: bool | int | float) -> str:
+    if type == "bool":
+        return str(bool(value))
+    if type in ("f32", "f64"):
+        number = float(value)
+        if math.isnan(number):
+            return 'float("nan")'
+        if type == "f32" and abs(number) >= 2.0**128:
+            number = math.copysign(math.inf, number)
+        return f'float("{number}")' if math.isinf(number) else repr(number)
+    number = int(value) & ((1 << BITS[type]) - 1)
+    if type[0] == "i" and number >> (BITS[type] - 1):
+        number -= 1 << BITS[type]
+    return str(number)

@@ -1,0 +1,108 @@
+"""The targets `cuda` and `rocm`: Triton kernels compiled ahead of time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.base.errors import error
+from headrace.base.symbols import ONE
+from headrace.kernel.description import Kernel
+from headrace.kernel.target import Code, Launch, LayoutWish, Specialisation
+from headrace.targets.triton.compile import Binary, compile_source
+from headrace.targets.triton.naive import TritonSource, generate
+from headrace.targets.triton.source import LANES
+
+CUDA_ARCHITECTURES = ("sm_80", "sm_90")
+ROCM_ARCHITECTURES = ("gfx942",)
+_WARP_SIZE = {"cuda": 32, "rocm": 64}
+
+
+@dataclass(frozen=True)
+class TritonTarget:
+    """`cuda:sm_80`, `cuda:sm_90` or `rocm:gfx942`; keeps the `Target` protocol.
+
+    `Code.features` names the architecture. Launch a workgroup of naive code with 128
+    threads and no dynamic shared memory; the parameters are `naive.py`'s.
+    """
+
+    kind: str
+    architecture: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}:{self.architecture}"
+
+    @property
+    def device_class(self) -> str:
+        """Both share layouts and programs."""
+        return "cuda"
+
+    def layout_wishes(self, kernel: Kernel) -> Mapping[int, LayoutWish]:
+        """None: a lane per point reads any layout equally well."""
+        return {}
+
+    def translate(self, name: str, kernel: Kernel) -> Code:
+        """See `Target.translate`.
+
+        Raises:
+            HeadraceError HR2401: an operation that lanes lack.
+            HeadraceError HR2421, HR2422: no Triton, or Triton refuses.
+        """
+        source = generate(_identifier(name), kernel)
+        binary = self._compile(source)
+        launch = Launch(
+            symbol=binary.symbol,
+            workgroups=(source.workgroups, ONE, ONE),
+            scratch_bytes=source.scratch_bytes,
+            family="naive",
+        )
+        return Code(
+            format="cubin" if self.kind == "cuda" else "hsaco",
+            data=binary.data,
+            specialisations=(Specialisation((), (launch,)),),
+            features=(self.architecture,),
+            listing=f"{source.text}\n{binary.assembly}",
+        )
+
+    def _compile(self, source: TritonSource) -> Binary:
+        warp = _WARP_SIZE[self.kind]
+        cuda = self.kind == "cuda"
+        architecture = int(self.architecture[3:]) if cuda else self.architecture
+        backend = "cuda" if cuda else "hip"
+        binary = compile_source(source, backend, architecture, warp, LANES // warp)
+        if binary.shared_bytes:
+            raise error(
+                "HR9421",
+                f"naive code of '{source.name}' needs {binary.shared_bytes} bytes of shared "
+                "memory, a launch gives none",
+            )
+        return binary
+
+
+def _identifier(name: str) -> str:
+    """The entry point's name as a Python function's."""
+    cleaned = re.sub(r"\W", "_", name)
+    return f"k_{cleaned}" if not cleaned or cleaned[0].isdigit() else cleaned
+
+
+def make(spelling: str) -> TritonTarget:
+    """The target a user spells `cuda`, `cuda:sm_90`, `rocm` or `rocm:gfx942`.
+
+    Without an architecture: `sm_90` and `gfx942`.
+
+    Raises:
+        HeadraceError HR0411: another name.
+    """
+    kind, _, architecture = spelling.partition(":")
+    known = {"cuda": CUDA_ARCHITECTURES, "rocm": ROCM_ARCHITECTURES}.get(kind, ())
+    if not known or architecture not in ("", *known):
+        spellings = [f"cuda:{a}" for a in CUDA_ARCHITECTURES]
+        spellings += [f"rocm:{a}" for a in ROCM_ARCHITECTURES]
+        raise error(
+            "HR0411",
+            f"target '{spelling}' is not known",
+            helps=f"GPU targets are spelled {', '.join(spellings)}",
+        )
+    return TritonTarget(kind, architecture or known[-1])

@@ -1,0 +1,237 @@
+"""Names for the sizes of a graph's inputs, and what is known about them.
+
+ONNX lets a file leave sizes unnamed (`?`, empty, -1) or give them names that are no
+expressions. Every symbolic size gets a name here that `base/symbols` can read; the
+user's spelling is kept beside it for messages and signatures.
+
+A graph often *implies* that two sizes are equal (the operands of an Add) or bounded (a
+slice of a table of 512 positions). `Dimensions.same` finds what must hold and raises
+`Learned`; the reader then starts again with what it learned, so every type in the module
+is written with the fewest names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headrace.base.errors import error
+from headrace.base.symbols import (
+    Expr,
+    ExprLike,
+    Operation,
+    as_expr,
+    bounds,
+    dim,
+    maximum,
+    minimum,
+    parse_expr,
+)
+from headrace.importers.options import DimensionChoice
+
+_NAME = re.compile(r"[A-Za-z_$][\w.$:/]*")
+_RESERVED = frozenset({"max", "min", "floordiv", "mod"})
+_UNBOUNDED = 1 << 40
+
+
+class Learned(Exception):
+    """The graph implies something about a dimension that was not known at the start."""
+
+
+@dataclass
+class Dimensions:
+    """Names, equalities and bounds of the symbolic sizes of one model.
+
+    Attributes:
+        choices: what the user fixed or bounded, by the user's name.
+        substitutions: name -> the expression that stands for it everywhere.
+        ranges: name -> (least, greatest or None); sizes are at least 1 unless given.
+        user_names: name -> how the user's file spells it.
+    """
+
+    choices: Mapping[str, DimensionChoice]
+    substitutions: dict[str, Expr] = field(default_factory=dict[str, Expr])
+    ranges: dict[str, tuple[int, int | None]] = field(
+        default_factory=dict[str, "tuple[int, int | None]"]
+    )
+    user_names: dict[str, str] = field(default_factory=dict[str, str])
+    _names: dict[str, str] = field(default_factory=dict[str, str])
+
+    def start(self) -> None:
+        """Forgets the names given, keeps what was learned; called before each attempt."""
+        self._names.clear()
+        self.user_names.clear()
+
+    # -- names ---------------------------------------------------------------
+
+    def named(self, text: str) -> Expr:
+        """The size that the user calls `text`: a name, or an expression of names."""
+        if text not in self._names and not _NAME.fullmatch(text):
+            expression = self._as_known_expression(text)
+            if expression is not None:
+                return self.resolve(expression)
+        return self._expression_of(text)
+
+    def fresh(self, owner: str, axis: int, spelling: str) -> Expr:
+        """A new name for an unnamed size, as `x_d2` for axis 2 of `x`."""
+        return self._expression_of(f"{owner}_d{axis}", spelling)
+
+    def _as_known_expression(self, text: str) -> Expr | None:
+        """`past_length + 1` where `past_length` is a dimension of its own."""
+        try:
+            expression = parse_expr(text)
+        except ValueError:
+            return None
+        known = set(self._names.values())
+        return expression if expression.names and expression.names <= known else None
+
+    def _expression_of(self, text: str, spelling: str | None = None) -> Expr:
+        name = self._names.get(text)
+        if name is None:
+            name = self._unique(text)
+            self._names[text] = name
+            self.user_names[name] = text if spelling is None else spelling
+        choice = self.choices.get(text, self.choices.get(name))
+        if isinstance(choice, int):
+            return as_expr(choice)
+        if choice is not None:
+            low, high = choice
+            known_low, known_high = self.ranges.get(name, (low, high))
+            highs = [h for h in (high, known_high) if h is not None]
+            self.ranges[name] = (max(low, known_low), min(highs) if highs else None)
+        return self.resolve(dim(name))
+
+    def _unique(self, text: str) -> str:
+        name = re.sub(r"[^\w.$:/]", "_", text) or "d"
+        if not _NAME.fullmatch(name):
+            name = f"d_{name}"
+        taken = {*self._names.values(), *_RESERVED}
+        unique, n = name, 2
+        while unique in taken:
+            unique, n = f"{name}_{n}", n + 1
+        return unique
+
+    def resolve(self, expr: Expr) -> Expr:
+        """The expression with everything learned put in."""
+        while expr.names & self.substitutions.keys():
+            expr = expr.substitute(dict(self.substitutions))
+        return expr
+
+    def check_choices(self, at: str) -> None:
+        """Complains about dimensions that the user named and the model lacks.
+
+        Raises:
+            HeadraceError HR0203: no dimension has that name; those there are are listed.
+        """
+        known = {*self._names, *self._names.values()}
+        missing = [name for name in self.choices if name not in known]
+        if missing:
+            listed = ", ".join(sorted(self.user_names)) or "none"
+            raise error(
+                "HR0203",
+                f"the model has no dimension named '{missing[0]}'",
+                at=at,
+                helps=f"its dimensions: {listed}",
+            )
+
+    # -- what is known --------------------------------------------------------
+
+    def bounds(self, expr: Expr) -> tuple[int, int] | None:
+        """Least and greatest value, sizes without a range being 1 or more."""
+        ranges: dict[str, tuple[int, int]] = {}
+        for name in expr.names:
+            low, high = self.ranges.get(name, (1, None))
+            ranges[name] = (low, _UNBOUNDED if high is None else high)
+        return bounds(expr, ranges)
+
+    def at_least(self, expr: ExprLike, least: int) -> bool:
+        """Whether the value is surely `least` or more."""
+        found = self.bounds(as_expr(expr))
+        return found is not None and found[0] >= least
+
+    def at_most(self, expr: ExprLike, greatest: int) -> bool:
+        """Whether the value is surely `greatest` or less."""
+        found = self.bounds(as_expr(expr))
+        return found is not None and found[1] <= greatest
+
+    def minimum(self, a: ExprLike, b: ExprLike) -> Expr:
+        """The smaller, decided here where the bounds allow."""
+        difference = as_expr(a) - as_expr(b)
+        if self.at_most(difference, 0):
+            return as_expr(a)
+        return as_expr(b) if self.at_least(difference, 0) else minimum(a, b)
+
+    def maximum(self, a: ExprLike, b: ExprLike) -> Expr:
+        """The larger, decided here where the bounds allow."""
+        difference = as_expr(a) - as_expr(b)
+        if self.at_least(difference, 0):
+            return as_expr(a)
+        return as_expr(b) if self.at_most(difference, 0) else maximum(a, b)
+
+    # -- what a graph implies -------------------------------------------------------
+
+    def same(self, a: Expr, b: Expr) -> Expr:
+        """The size that both are.
+
+        Raises:
+            Learned: they are equal only under a condition, now known; start again.
+            ValueError: they cannot be equal, or the condition is none that can be kept.
+        """
+        if a == b:
+            return a
+        if not self.maybe_equal(a, b):
+            raise ValueError(f"sizes {a} and {b} differ")
+        for left, right in ((a, b), (b, a)):
+            self._learn_bound(left, right)
+        self._learn_name(a, b)
+        raise ValueError(f"sizes {a} and {b} are not known to be equal")
+
+    def maybe_equal(self, a: Expr, b: Expr) -> bool:
+        """Whether the sizes can be equal for some values of the dimensions."""
+        found = self.bounds(a - b)
+        return found is None or found[0] <= 0 <= found[1]
+
+    def _learn_bound(self, extremum: Expr, other: Expr) -> None:
+        """`min(seq, 512) = seq` says that `seq` is at most 512."""
+        if len(extremum.terms) != 1 or len(extremum.terms[0][0]) != 1:
+            return
+        (atom, power), coefficient = extremum.terms[0][0][0], extremum.terms[0][1]
+        if not isinstance(atom, Operation) or (power, coefficient) != (1, 1):
+            return
+        if atom.name not in ("min", "max") or other not in atom.operands:
+            return
+        limits = [o.value for o in atom.operands if o.is_constant]
+        names = [n for n in other.names if other == dim(n)]
+        if len(atom.operands) != 2 or not limits or not names:
+            return
+        low, high = self.ranges.get(names[0], (1, None))
+        if atom.name == "min":
+            self.ranges[names[0]] = (low, limits[0] if high is None else min(high, limits[0]))
+        else:
+            self.ranges[names[0]] = (max(low, limits[0]), high)
+        raise Learned
+
+    def _learn_name(self, a: Expr, b: Expr) -> None:
+        """Solves `a = b` for a name that occurs once, with the factor 1 or -1."""
+        difference = a - b
+        order = list(self.user_names)
+        for name in sorted(difference.names, key=lambda n: -order.index(n)):
+            try:
+                factor = difference.coefficient(name)
+            except ValueError:
+                continue
+            if not factor.is_constant or abs(factor.value) != 1:
+                continue
+            rest = difference - dim(name) * factor
+            solved = -rest if factor.value == 1 else rest
+            if name in solved.names or not self._may_stand_for(name, solved):
+                continue
+            self.substitutions[name] = solved
+            raise Learned
+
+    def _may_stand_for(self, name: str, value: Expr) -> bool:
+        """Whether the value can lie in the range of the name."""
+        found = self.bounds(value)
+        low, high = self.ranges.get(name, (1, None))
+        return found is None or (found[1] >= low and (high is None or found[0] <= high))

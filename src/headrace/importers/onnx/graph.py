@@ -1,0 +1,270 @@
+"""Walks the nodes of a graph (or function body) and builds tensor operations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from xdsl.dialects.builtin import LocationAttr
+from xdsl.ir import SSAValue
+
+from headrace.base.dtypes import I1
+from headrace.base.errors import HeadraceError, error
+from headrace.base.parameters import Source, array_source
+from headrace.base.symbols import as_expr, product
+from headrace.importers.onnx.context import NodeContext
+from headrace.importers.onnx.dimensions import Dimensions, Learned
+from headrace.importers.onnx.functions import FunctionTable
+from headrace.importers.onnx.nodes import Node, read_node
+from headrace.importers.onnx.registry import find_handler, find_size_rule
+from headrace.importers.onnx.values import SMALL_ELEMENTS, Value, read_source, sizes_array
+from headrace.ir.locations import location
+from headrace.ir.types import dtype_of, shape_of
+from headrace.tensor.build import TensorBuilder
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, NodeProto
+
+
+@dataclass
+class Scope:
+    """Names that nodes see: those of one graph or of one function body.
+
+    Attributes:
+        values: by name.
+        opsets: domain -> version.
+        outer: the place of the call, for labels inside a function body.
+        arguments: attributes of the call.
+    """
+
+    values: dict[str, Value]
+    opsets: Mapping[str, int]
+    outer: str = ""
+    arguments: Mapping[str, AttributeProto] | None = None
+
+
+@dataclass
+class GraphImporter:
+    """Builds one function of the module.
+
+    Attributes:
+        build: appends to the function's block.
+        dims: names of sizes.
+        functions: bodies of model-local and standard function operators.
+        file_name: for messages.
+        folder: of the model, for external data.
+        parameters: filled with the weights that are used.
+    """
+
+    build: TensorBuilder
+    dims: Dimensions
+    functions: FunctionTable
+    file_name: str
+    folder: Path | None
+    parameters: dict[str, Source] = field(default_factory=dict[str, Source])
+
+    def run(self, nodes: Sequence[NodeProto], scope: Scope) -> None:
+        """Imports nodes in order into the scope.
+
+        Raises:
+            HeadraceError HR12xx: a node cannot be imported.
+            Learned: start again with what `dims` learned.
+        """
+        for index, proto in enumerate(nodes):
+            node = read_node(proto, index, self.file_name, scope.outer, scope.arguments)
+            self._import_node(node, scope)
+
+    def _import_node(self, node: Node, scope: Scope) -> None:
+        inputs = [self._lookup(name, node, scope) for name in node.inputs]
+        opset = scope.opsets.get(node.domain, 1)
+        before, self.build.location = self.build.location, location(node.label)
+        context = NodeContext(
+            node,
+            opset,
+            inputs,
+            self.build,
+            self.dims,
+            self.materialise,
+            self.add_source,
+            self.folder,
+        )
+        try:
+            results = self._results(context, scope)
+        except (HeadraceError, Learned):
+            raise
+        except ValueError as wrong:
+            raise error("HR1206", f"{node.kind}: {wrong}", at=node.place) from wrong
+        except (IndexError, KeyError, TypeError, OverflowError, ZeroDivisionError) as wrong:
+            raise error(
+                "HR1207",
+                f"{node.kind}: its inputs or attributes are not as the operator defines them",
+                at=node.place,
+                notes=f"{type(wrong).__name__}: {wrong}",
+            ) from wrong
+        finally:
+            self.build.location = before
+        for name, value in zip(node.outputs, results, strict=False):
+            if name:
+                value.name = value.name or name
+                scope.values[name] = value
+
+    def _lookup(self, name: str, node: Node, scope: Scope) -> Value | None:
+        if not name:
+            return None
+        found = scope.values.get(name)
+        if found is None:
+            raise error(
+                "HR1104",
+                f"'{name}' is used before anything makes it",
+                at=node.place,
+                helps="onnx.checker.check_model tells more",
+            )
+        return found
+
+    def _results(self, context: NodeContext, scope: Scope) -> list[Value]:
+        node = context.node
+        tracked = self._by_sizes(context)
+        if tracked is not None:
+            return [tracked]
+        handler = find_handler(node.domain, node.op_type, context.opset)
+        if handler is None:
+            return self._call(context, scope)
+        made = handler(context)
+        several = made if isinstance(made, Sequence) else [made]
+        if len(several) < context.output_count:
+            raise context.unsupported(f"output {len(several)} is not computed")
+        return [v if isinstance(v, Value) else _data(v) for v in several]
+
+    def _by_sizes(self, context: NodeContext) -> Value | None:
+        """The result as sizes, where all inputs are sizes and the operator has a rule."""
+        rule = find_size_rule(context.node.domain, context.node.op_type)
+        if rule is None or not context.inputs or context.output_count > 1:
+            return None
+        arrays: list[Any] = []
+        for value in context.inputs:
+            if value is not None and value.sizes is None:
+                return None
+            arrays.append(None if value is None else value.sizes)
+        result = rule(context, arrays)
+        if result is None:
+            return None
+        if isinstance(result, Value):
+            return result
+        first = context.inputs[0]
+        kind = first.dtype if first is not None else I1
+        return Value("", kind, tuple(as_expr(s) for s in result.shape), sizes=result)
+
+    # -- functions ------------------------------------------------------------------
+
+    def _call(self, context: NodeContext, scope: Scope) -> list[Value]:
+        """Imports the body of a function operator in place of the node."""
+        node = context.node
+        body = self.functions.body(context)
+        if body is None:
+            raise error(
+                "HR1203",
+                f"ONNX operator '{node.kind}' is not supported at opset {context.opset}",
+                at=node.place,
+            )
+        values: dict[str, Value] = {}
+        for n, name in enumerate(body.inputs):
+            if context.has(n):
+                values[name] = context.value(n)
+        arguments = {**body.defaults, **node.attributes}
+        inner = Scope(values, body.opsets, node.label, arguments)
+        self.run(_without_missing(body.nodes, values), inner)
+        return [inner.values[name] for name in body.outputs if name in inner.values]
+
+    # -- values -----------------------------------------------------------------------
+
+    def add_source(self, name: str, source: Source) -> Value:
+        """A weight or constant that nobody used yet."""
+        shape = tuple(as_expr(s) for s in source.shape)
+        value = Value(name, source.dtype, shape, source=source)
+        small = product(shape).value <= SMALL_ELEMENTS
+        if small and (source.dtype.is_integer or source.dtype == I1):
+            value.sizes = sizes_array(read_source(source), source.shape)
+        return value
+
+    def materialise(self, value: Value) -> SSAValue:
+        """The value as an operation's result, made on first use."""
+        if value.ssa is None:
+            value.ssa = self._make(value)
+        return value.ssa
+
+    def _make(self, value: Value) -> SSAValue:
+        if value.source is None:
+            return self._make_sizes(value)
+        before = self.build.location
+        self.build.location = _weight_location(value.name, before)
+        try:
+            return self._make_source(value.name, value.source)
+        finally:
+            self.build.location = before
+
+    def _make_sizes(self, value: Value) -> SSAValue:
+        known = value.known()
+        if known is not None:
+            return self._make_source(value.name, array_source(known))
+        flat = list(value.sizes.reshape(-1))
+        if not value.shape:
+            return self.build.dimension(flat[0], value.dtype)
+        made = self.build.dimension(flat, value.dtype)
+        return self.build.reshape(made, value.shape)
+
+    def _make_source(self, name: str, source: Source) -> SSAValue:
+        import numpy as np
+
+        count = product(source.shape).value
+        if count <= SMALL_ELEMENTS:
+            return self.build.constant(read_source(source))
+        array = getattr(source, "array", None)
+        if array is not None:
+            flat = array.reshape(-1)
+            first = flat[:1].tobytes()
+            if flat[-1:].tobytes() == first and bool(np.all(flat == flat[0])):
+                return self.build.splat(flat[0], source.dtype, source.shape)
+        symbol = self._symbol(name)
+        self.parameters[symbol] = source
+        return self.build.parameter(symbol, source.dtype, source.shape)
+
+    def _symbol(self, name: str) -> str:
+        base = re.sub(r"[^\w.$-]", "_", name) or "weight"
+        symbol, n = base, 2
+        while symbol in self.parameters:
+            symbol, n = f"{base}_{n}", n + 1
+        return symbol
+
+
+def _data(ssa: SSAValue) -> Value:
+    return Value("", dtype_of(ssa), shape_of(ssa), ssa=ssa)
+
+
+def _weight_location(name: str, node: LocationAttr) -> LocationAttr:
+    return location(f"weight '{name}'") if name else node
+
+
+def _without_missing(
+    nodes: Sequence[NodeProto], values: Mapping[str, Value]
+) -> Sequence[NodeProto]:
+    """A body's nodes with inputs that the call leaves out left out too."""
+    from onnx import NodeProto
+
+    made = {*values}
+    result: list[NodeProto] = []
+    for node in nodes:
+        made.update(node.output)
+    for node in nodes:
+        if all(not name or name in made for name in node.input):
+            result.append(node)
+            continue
+        copy = NodeProto()
+        copy.CopyFrom(node)
+        for n, name in enumerate(node.input):
+            if name not in made:
+                copy.input[n] = ""
+        result.append(copy)
+    return result

@@ -1,0 +1,268 @@
+"""Reads an ONNX file into the tensor stage.
+
+Specification: https://github.com/onnx/onnx/blob/main/docs/IR.md. `load` reads a file,
+`import_model` a parsed model. Everything wrong with a file is a located HR1xxx error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.ir import Block, Region, SSAValue
+
+from headrace.base.dtypes import DType
+from headrace.base.errors import error
+from headrace.base.parameters import Source
+from headrace.base.symbols import Expr, as_expr
+from headrace.importers.onnx.dimensions import Dimensions, Learned
+from headrace.importers.onnx.functions import FunctionTable
+from headrace.importers.onnx.graph import GraphImporter, Scope
+from headrace.importers.onnx.support import check_operators
+from headrace.importers.onnx.values import Value
+from headrace.importers.onnx.weights import element_dtype, tensor_source
+from headrace.importers.options import DimensionChoice, ImportOptions
+from headrace.ir.model import Model
+from headrace.ir.types import tensor_type
+from headrace.tensor.build import TensorBuilder
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, ValueInfoProto
+
+OLDEST_OPSET = 7
+NEWEST_OPSET = 28
+_ATTEMPTS = 256
+
+
+def load(path: Path, options: ImportOptions | None = None) -> Model:
+    """Reads an `.onnx` file.
+
+    Raises:
+        HeadraceError HR1xxx: the file cannot be imported; HR02xx: `options` do not fit it.
+    """
+    from google.protobuf.message import DecodeError
+    from onnx import ModelProto
+
+    try:
+        data = path.read_bytes()
+    except OSError as wrong:
+        raise error(
+            "HR1101", f"the file cannot be read: {wrong.strerror}", at=str(path)
+        ) from wrong
+    model = ModelProto()
+    try:
+        model.ParseFromString(data)
+    except DecodeError as wrong:
+        raise error(
+            "HR1102",
+            "the file is no ONNX model, or is damaged",
+            at=str(path),
+            notes=str(wrong),
+        ) from wrong
+    chosen = options or ImportOptions()
+    return import_model(model, folder=path.parent, name=path.name, dimensions=chosen.dimensions)
+
+
+def import_model(
+    model: ModelProto,
+    *,
+    folder: Path | None = None,
+    name: str = "model.onnx",
+    dimensions: Mapping[str, DimensionChoice] | None = None,
+) -> Model:
+    """Imports a parsed model.
+
+    Args:
+        model: the protobuf.
+        folder: where external data lies; None refuses external data.
+        name: of the file, for messages.
+        dimensions: see `ImportOptions`.
+
+    Raises:
+        HeadraceError HR1xxx: it cannot be imported; HR0203: no such dimension.
+    """
+    opsets = _opsets(model, name)
+    if not model.HasField("graph"):
+        raise error("HR1102", "the file holds no graph", at=name)
+    _check_names(model.graph, name)
+    functions = FunctionTable({(_domain(f.domain), f.name): f for f in model.functions})
+    check_operators(model, functions, opsets, name)
+    sources = _sources(model.graph, folder, name)
+    dims = Dimensions(dict(dimensions or {}))
+    for _ in range(_ATTEMPTS):
+        dims.start()
+        try:
+            return _build(model.graph, opsets, functions, sources, dims, folder, name)
+        except Learned:
+            continue
+    raise error("HR9102", f"sizes were still being learned after {_ATTEMPTS} starts", at=name)
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
+
+
+def _opsets(model: ModelProto, name: str) -> dict[str, int]:
+    opsets = {_domain(entry.domain): entry.version for entry in model.opset_import}
+    version = opsets.get("")
+    if version is None:
+        if model.opset_import:
+            return opsets
+        raise error("HR1103", "the model names no operator set", at=name)
+    if version < OLDEST_OPSET:
+        raise error(
+            "HR1103",
+            f"opset {version} is older than {OLDEST_OPSET}, the oldest that headrace reads",
+            at=name,
+            helps="onnx.version_converter.convert_version raises it",
+        )
+    if version > NEWEST_OPSET:
+        raise error(
+            "HR1103",
+            f"opset {version} is newer than {NEWEST_OPSET}, the newest that headrace knows",
+            at=name,
+            helps="export the model with an older opset",
+        )
+    return opsets
+
+
+def _check_names(graph: GraphProto, name: str) -> None:
+    """Refuses names that two things have (the single-assignment rule of the IR)."""
+    weights = {t.name for t in graph.initializer}
+    made: dict[str, str] = {}
+    for value in graph.input:
+        if value.name in made:
+            raise error("HR1104", f"two inputs are named '{value.name}'", at=name)
+        made[value.name] = f"input '{value.name}'"
+    made.update({w: f"weight '{w}'" for w in weights})
+    for index, node in enumerate(graph.node):
+        place = f"node '{node.name}'" if node.name else f"node {index} ({node.op_type})"
+        for output in node.output:
+            if output and output in made:
+                raise error(
+                    "HR1104",
+                    f"'{output}' is made twice",
+                    at=f"{name}: {place}",
+                    notes=f"first by {made[output]}",
+                )
+            if output:
+                made[output] = place
+
+
+def _sources(graph: GraphProto, folder: Path | None, name: str) -> dict[str, Source]:
+    sources: dict[str, Source] = {}
+    for tensor in graph.initializer:
+        at = f"{name}: weight '{tensor.name}'"
+        sources[tensor.name] = tensor_source(tensor, folder, at)
+    if graph.sparse_initializer:
+        first = graph.sparse_initializer[0].values.name
+        raise error("HR1110", "sparse weights are not supported", at=f"{name}: '{first}'")
+    return sources
+
+
+def _build(
+    graph: GraphProto,
+    opsets: Mapping[str, int],
+    functions: FunctionTable,
+    sources: Mapping[str, Source],
+    dims: Dimensions,
+    folder: Path | None,
+    name: str,
+) -> Model:
+    inputs = [v for v in graph.input if v.name not in sources]
+    kinds = _input_kinds(inputs, dims, name)
+    dims.check_choices(name)
+    block = Block(arg_types=[tensor_type(kind, shape) for kind, shape in kinds])
+    importer = GraphImporter(TensorBuilder(block), dims, functions, name, folder)
+    scope = Scope({}, opsets)
+    for argument, value, (kind, shape) in zip(block.args, inputs, kinds, strict=True):
+        argument.name_hint = None
+        scope.values[value.name] = Value(value.name, kind, shape, ssa=argument)
+    for weight, source in sources.items():
+        scope.values[weight] = importer.add_source(weight, source)
+    importer.run(graph.node, scope)
+    results = _results(graph, scope, importer, name)
+    block.add_op(ReturnOp(*results))
+    function = FuncOp(
+        "main",
+        ([a.type for a in block.args], [r.type for r in results]),
+        Region(block),
+        arg_attrs=_names([v.name for v in inputs]),
+        res_attrs=_names([v.name for v in graph.output]),
+    )
+    module = ModuleOp([function])
+    spelled = {n: t for n, t in dims.user_names.items() if n != t}
+    if spelled:
+        module.attributes["hr.dimension_names"] = DictionaryAttr(
+            {n: StringAttr(t) for n, t in spelled.items()}
+        )
+    used = _used_names([s for _, shape in kinds for s in shape])
+    ranges = {n: r for n, r in dims.ranges.items() if n in used}
+    return Model(module, importer.parameters, Path(name).stem, ranges)
+
+
+def _used_names(shape: Sequence[Expr]) -> set[str]:
+    return {n for size in shape for n in size.names}
+
+
+def _names(names: Sequence[str]) -> ArrayAttr[DictionaryAttr]:
+    return ArrayAttr([DictionaryAttr({"hr.name": StringAttr(n)}) for n in names])
+
+
+def _results(
+    graph: GraphProto, scope: Scope, importer: GraphImporter, name: str
+) -> list[SSAValue]:
+    results: list[SSAValue] = []
+    for output in graph.output:
+        value = scope.values.get(output.name)
+        if value is None:
+            raise error("HR1104", f"output '{output.name}' is made by no node", at=name)
+        results.append(importer.materialise(value))
+    return results
+
+
+def _input_kinds(
+    inputs: Sequence[ValueInfoProto], dims: Dimensions, name: str
+) -> list[tuple[DType, tuple[Expr, ...]]]:
+    """Element types and shapes of the inputs.
+
+    Names come first, so that an expression such as `past_length + 1` finds them.
+    """
+    for value in inputs:
+        _check_input(value, f"{name}: input '{value.name}'")
+        for size in value.type.tensor_type.shape.dim:
+            if size.HasField("dim_param") and size.dim_param.isidentifier():
+                dims.named(size.dim_param)
+    return [_input_kind(value, dims, f"{name}: input '{value.name}'") for value in inputs]
+
+
+def _check_input(value: ValueInfoProto, at: str) -> None:
+    kind = value.type.WhichOneof("value")
+    if kind != "tensor_type":
+        raise error("HR1108", f"inputs of {kind or 'no type'} are not supported", at=at)
+    if not value.type.tensor_type.HasField("shape"):
+        raise error(
+            "HR1109",
+            "the input has no rank",
+            at=at,
+            helps="give it a shape, whose sizes may be names",
+        )
+
+
+def _input_kind(
+    value: ValueInfoProto, dims: Dimensions, at: str
+) -> tuple[DType, tuple[Expr, ...]]:
+    tensor = value.type.tensor_type
+    shape: list[Expr] = []
+    for axis, size in enumerate(tensor.shape.dim):
+        if size.HasField("dim_value") and size.dim_value >= 0:
+            shape.append(as_expr(size.dim_value))
+        elif size.HasField("dim_param") and size.dim_param.strip("? "):
+            shape.append(dims.named(size.dim_param))
+        else:
+            spelling = "-1" if size.HasField("dim_value") else size.dim_param
+            shape.append(dims.fresh(value.name, axis, spelling))
+    return element_dtype(tensor.elem_type, at), tuple(shape)

@@ -209,7 +209,7 @@ class _Checker:
                 self._expr(extent, at)
         for command in _commands(function.body, 0):
             if command is None:
-                self._fact(False, f"{where}: blocks are nested too deeply")
+                self._fact(False, f"{where}: the module is nested too deeply")
                 return
             self._check_command(program, function, command, where)
 

@@ -10,6 +10,7 @@ place, so that nothing later has to look at types again.
 from __future__ import annotations
 
 import dataclasses
+import re
 import types
 import typing
 from collections.abc import Callable
@@ -21,7 +22,9 @@ from headrace.base.symbols import Expr, parse_expr
 
 TAG = "is"
 MAXIMUM_EXPR_CHARACTERS = 20_000
+MAXIMUM_EXPR_TERMS = 4096
 _LARGEST_INTEGER = 1 << 62
+_EXPR_TOKEN = re.compile(r"[%\w.$:/]+|[-+*(),]")
 
 Decoder = Callable[[Any, str], Any]
 Encoder = Callable[[Any], Any]
@@ -128,10 +131,42 @@ def _decoder(kind: Any) -> Decoder:
 def _decode_expr(value: Any, place: str) -> Expr:
     if not isinstance(value, str) or len(value) > MAXIMUM_EXPR_CHARACTERS:
         raise CodecError(place, "a size expression should stand here")
+    if _most_terms(value) > MAXIMUM_EXPR_TERMS:
+        raise CodecError(place, "a size expression grows beyond measure")
     try:
         return parse_expr(value)
     except (ValueError, TypeError, ArithmeticError) as problem:
         raise CodecError(place, str(problem)) from problem
+
+
+def _most_terms(text: str) -> int:
+    """How many terms an expression may have once products of sums are multiplied out.
+
+    Files are not trusted: a short text such as `(a + b)*(a + b)*...` would otherwise
+    take as long and as much memory as it likes to normalise.
+    """
+    total, product, multiplies = 0, 0, False
+    outer: list[tuple[int, int, bool]] = []
+    for token in _EXPR_TOKEN.findall(text):
+        factor = 1
+        if token in ("+", "-", ",", "floordiv", "mod"):
+            total, product, multiplies = total + product, 0, False
+            continue
+        if token == "*":
+            multiplies = True
+            continue
+        if token == "(":
+            outer.append((total, product, multiplies))
+            total, product, multiplies = 0, 0, False
+            continue
+        if token == ")" and outer:
+            factor = total + product
+            total, product, multiplies = outer.pop()
+        product = product * factor if multiplies and product else product + factor
+        multiplies = False
+        if product > MAXIMUM_EXPR_TERMS:
+            break
+    return total + product
 
 
 def _decode_dtype(value: Any, place: str) -> DType:

@@ -115,12 +115,11 @@ def _open(file: IO[bytes], path: str) -> Artifact:
         raise _damaged(path, "the table of code does not fit its section")
     try:
         module: Module = decode(container.parse_module(text), Module)
-    except (CodecError, ValueError, RecursionError) as problem:
-        raise _damaged(path, "the module cannot be understood", str(problem)) from problem
-    try:
-        facts = check_module(module, header.pool.size_bytes, len(blobs))
     except RecursionError as problem:
-        raise _damaged(path, "blocks are nested too deeply") from problem
+        raise _damaged(path, "the module is nested too deeply") from problem
+    except (CodecError, ValueError) as problem:
+        raise _damaged(path, "the module cannot be understood", str(problem)) from problem
+    facts = check_module(module, header.pool.size_bytes, len(blobs))
     if container.pool_digest(module.segments) != header.pool.digest:
         facts.append("the segments are not those the header names")
     if facts:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-import chains
+import plan_chains as chains
 import pytest
-from checks import check_plan
+from plan_checks import check_plan
 
 from headrace.base.errors import HeadraceError
 from headrace.plan import planner

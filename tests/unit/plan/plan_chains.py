@@ -86,7 +86,7 @@ def build(
             groups = as_expr(-(-weight.size_bytes // step))
             rule = s.SliceRule(len(layer.reads) + layer.sliced, 0, as_expr(step))
         launch = s.Launch(f"k{number}", (groups, ONE, ONE), as_expr(layer.scratch_bytes), rule)
-        entry = s.EntryPoint(f"k{number}", 0, tuple("ro" for _ in bindings[:-1]) + ("wo",), 0)
+        entry = s.EntryPoint(f"k{number}", 0, (*tuple("ro" for _ in bindings[:-1]), "wo"), 0)
         variant = s.Variant(
             "cpu:generic", "elf-object", 0, (), ((s.Specialisation((), (launch,)),),)
         )

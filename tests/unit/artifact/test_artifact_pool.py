@@ -1,0 +1,112 @@
+"""Where weights stand and where segments end."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from dataclasses import dataclass
+
+import pytest
+
+from headrace.artifact.pool import (
+    LARGEST_SEGMENT_BYTES,
+    PoolLayout,
+    segment_target_bytes,
+    storage_order,
+)
+
+
+@dataclass
+class Sized:
+    size_bytes: int
+    step_bytes: int = 0
+    row_bytes: int = 0
+
+
+def lay_out(weights):
+    layout = PoolLayout(sum(w.size_bytes for w in weights))
+    offsets = {
+        i: layout.place(weights[i].size_bytes, weights[i].step_bytes, weights[i].row_bytes)
+        for i in storage_order(weights)
+    }
+    layout.close()
+    return offsets, layout.spans
+
+
+def random_weights(seed):
+    rng = random.Random(seed)
+    weights = []
+    for _ in range(60):
+        step = rng.choice([0, 0, 64, 300, 9408, 65536])
+        size = int(4 * 10 ** rng.uniform(1, 6.3))
+        weights.append(Sized(size, step if step and size > step else 0))
+    return weights
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_segments_cover_the_pool_and_borders_are_where_they_may_be(seed):
+    weights = random_weights(seed)
+    offsets, spans = lay_out(weights)
+    end = 0
+    for span in spans:
+        assert span.offset_bytes == end and span.size_bytes % 4096 == 0 < span.size_bytes
+        end += span.size_bytes
+    borders = [s.offset_bytes for s in spans]
+    places = sorted((offsets[i], offsets[i] + w.size_bytes) for i, w in enumerate(weights))
+    assert all(a[1] <= b[0] for a, b in itertools.pairwise(places))
+    assert places[-1][1] <= end
+    for index, weight in enumerate(weights):
+        start = offsets[index]
+        assert start % 64 == 0
+        for border in borders:
+            if start < border < start + weight.size_bytes:
+                assert weight.step_bytes > 0
+                assert (border - start) % weight.step_bytes == 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_only_what_cannot_be_cut_is_larger_than_the_target(seed):
+    weights = random_weights(seed)
+    _, spans = lay_out(weights)
+    target = segment_target_bytes(sum(w.size_bytes for w in weights))
+    whole = max([w.size_bytes for w in weights if not w.step_bytes], default=0)
+    units = max([math.lcm(w.step_bytes, 4096) for w in weights if w.step_bytes], default=0)
+    assert max(s.size_bytes for s in spans) <= max(target, whole, units, 0) + 2 * 4096
+
+
+def test_the_padding_is_small():
+    for seed in range(10):
+        weights = random_weights(seed)
+        _, spans = lay_out(weights)
+        total = sum(w.size_bytes for w in weights)
+        assert sum(s.size_bytes for s in spans) <= 1.01 * total + 65536
+
+
+def test_small_weights_stand_first_together():
+    weights = [Sized(4 << 20, 1 << 14), Sized(4096)] * 20
+    offsets, spans = lay_out(weights)
+    assert storage_order(weights)[:20] == list(range(1, 40, 2))
+    assert all(offsets[i] + 4096 <= spans[0].size_bytes for i in range(1, 40, 2))
+
+
+def test_a_table_has_a_segment_of_its_own():
+    weights = [Sized(300_000), Sized(5_000_000, 0, 1536), Sized(300_000)]
+    offsets, spans = lay_out(weights)
+    table = next(s for s in spans if s.offset_bytes == offsets[1])
+    assert table.size_bytes == -(-5_000_000 // 4096) * 4096
+
+
+def test_targets():
+    assert segment_target_bytes(1) == 256 << 10
+    assert segment_target_bytes(100 << 20) == 1638400
+    assert segment_target_bytes(1 << 40) == LARGEST_SEGMENT_BYTES
+
+
+def test_resnet_sized_weights_run_in_a_thirtieth_of_them():
+    weights = [
+        Sized(n * 4096 * 16, 4096 * 16) for n in (3, 10, 36, 24, 144, 80, 2, 144, 64) * 5
+    ]
+    _, spans = lay_out(weights)
+    largest = sorted(s.size_bytes for s in spans)[-2:]
+    assert sum(largest) <= sum(w.size_bytes for w in weights) / 30

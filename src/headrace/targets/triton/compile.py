@@ -1,12 +1,14 @@
 """Triton source to a cubin or an hsaco, ahead of time, on a machine without a GPU.
 
-The source text goes into `linecache` under a fixed name, so that Triton's `inspect` finds
-it and no path gets into the code; line information is off. Triton's own cache is a
+The source text goes into `linecache` under a name of its content, so that Triton's
+`inspect` finds it and no path gets into the code; line information is off. Triton's own cache is a
 temporary folder: the same source gives the same bytes whatever ran before.
 """
 
 from __future__ import annotations
 
+import hashlib
+import importlib
 import linecache
 import tempfile
 from dataclasses import dataclass
@@ -14,8 +16,6 @@ from typing import Any
 
 from headrace.base.errors import error
 from headrace.targets.triton.naive import TritonSource
-
-_FILE_NAME = "<headrace kernel>"
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def load_triton() -> Any:
         HeadraceError HR2421: it is not installed.
     """
     try:
-        import triton
+        return importlib.import_module("triton")
     except ImportError as failure:
         raise error(
             "HR2421",
@@ -50,16 +50,17 @@ def load_triton() -> Any:
             notes=str(failure),
             helps="pip install headrace[cuda]",
         ) from None
-    return triton
 
 
 def jit_function(source: TritonSource) -> Any:
     """Triton's function object for generated source."""
     load_triton()
+    digest = hashlib.sha256(source.text.encode()).hexdigest()[:16]
+    file_name = f"<headrace kernel {digest}>"
     lines = source.text.splitlines(keepends=True)
-    linecache.cache[_FILE_NAME] = (len(source.text), None, lines, _FILE_NAME)
+    linecache.cache[file_name] = (len(source.text), None, lines, file_name)
     namespace: dict[str, Any] = {"__name__": "headrace_kernel"}
-    exec(compile(source.text, _FILE_NAME, "exec"), namespace)
+    exec(compile(source.text, file_name, "exec"), namespace)
     return namespace[source.name]
 
 
@@ -78,17 +79,16 @@ def compile_source(
         HeadraceError HR2422: Triton refuses the source; the message has its words.
     """
     triton = load_triton()
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
-
+    backends: Any = importlib.import_module("triton.backends.compiler")
+    compiler: Any = importlib.import_module("triton.compiler")
     function = jit_function(source)
     pointers = {
         (i,): [["tt.divisibility", 16]]
         for i, (_, kind) in enumerate(source.signature)
         if kind.startswith("*")
     }
-    ast = ASTSource(fn=function, signature=dict(source.signature), attrs=pointers)
-    target = GPUTarget(backend, architecture, warp_size)
+    ast = compiler.ASTSource(fn=function, signature=dict(source.signature), attrs=pointers)
+    target = backends.GPUTarget(backend, architecture, warp_size)
     options = {"num_warps": warps, "num_stages": 1, "enable_fp_fusion": False, "debug": False}
     knobs = triton.knobs
     with tempfile.TemporaryDirectory(prefix="headrace-triton-") as folder:

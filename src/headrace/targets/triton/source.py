@@ -155,7 +155,7 @@ class SourceWriter(Machine):
     def variable(self, type: MachineType) -> Cell:
         name = f"c{self._count}"
         self._count += 1
-        self._line(f"{name} = tl.zeros(({LANES},), {TRITON_NAMES[type]})")
+        self._line(f"{name} = tl.full(({LANES},), 0, {TRITON_NAMES[type]})")
         return Cell(name, type)
 
     def read(self, variable: Any) -> Value:
@@ -173,7 +173,7 @@ class SourceWriter(Machine):
         self._count += 1
         self._line(f"for {name} in range(0, {count.handle.name}):")
         self._depth += 1
-        counter = self._define(f"{name}.to(tl.int64)", block=False)
+        counter = self._define(f"tl.full((), {name}, tl.int64)", block=False)
         body(Value(self, "i64", counter))
         self._depth -= 1
 

@@ -1,0 +1,91 @@
+"""Runs generated Triton source in Triton's interpreter, over numpy arrays.
+
+The interpreter wants objects that look like torch tensors; `HostTensor` has just what it
+asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from headrace.kernel.description import Kernel
+from headrace.targets.triton.compile import jit_function
+from headrace.targets.triton.naive import generate
+
+
+class Storage:
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def data_ptr(self) -> int:
+        return self.array.ctypes.data
+
+    def cpu(self) -> Storage:
+        return self
+
+    def copy_(self, other: Storage) -> None:
+        """Nothing: both are the same memory."""
+
+
+class HostTensor:
+    """A flat numpy array as the interpreter's idea of a tensor."""
+
+    def __init__(self, array: Any, dtype: str) -> None:
+        self.array = array
+        self.dtype = dtype
+
+    def data_ptr(self) -> int:
+        return self.array.ctypes.data
+
+    def untyped_storage(self) -> Storage:
+        return Storage(self.array)
+
+    def new_empty(self, size: int, device: str) -> HostTensor:
+        return HostTensor(self.array, self.dtype)
+
+    def set_(self, storage: Storage, *layout: Any) -> None:
+        self.array = storage.array
+
+    def storage_offset(self) -> int:
+        return 0
+
+    def size(self) -> int:
+        return self.array.size
+
+    def stride(self) -> int:
+        return 1
+
+
+_NUMPY_OF = {"fp32": "float32", "fp64": "float64"}
+
+
+def _tensor(array: Any, pointer: str) -> HostTensor:
+    name = pointer[1:]
+    if name not in _NUMPY_OF:
+        name = name.replace("u", "uint") if name[0] == "u" else name.replace("i", "int")
+    return HostTensor(array.reshape(-1), _NUMPY_OF.get(name, name))
+
+
+def run(kernel: Kernel, buffers: list[Any], dims: Mapping[str, int]) -> None:
+    """Runs a kernel in place over flat buffers, one a operand."""
+    import triton
+
+    source = generate("kernel_under_test", kernel)
+    before = triton.knobs.runtime.interpret
+    triton.knobs.runtime.interpret = True
+    try:
+        function = jit_function(source)
+    finally:
+        triton.knobs.runtime.interpret = before
+    arrays = list(buffers)
+    scratch = source.scratch_bytes.evaluate(dict(dims))
+    if sum(kind.startswith("*") for _, kind in source.signature) > len(arrays):
+        arrays.append(np.zeros(max(scratch, 4), np.uint8))
+    pointers = [kind for _, kind in source.signature if kind.startswith("*")]
+    tensors = [_tensor(a, p) for a, p in zip(arrays, pointers, strict=True)]
+    sizes = [dims[name] for name in kernel.dims]
+    grid = (source.workgroups.evaluate(dict(dims)), 1, 1)
+    function[grid](*tensors, 0, 0, 0, *sizes)

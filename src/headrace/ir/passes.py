@@ -39,19 +39,23 @@ class Pass(ABC):
         """
 
 
-@cache
 def pass_table() -> dict[str, type[Pass]]:
     """Every pass by its command-line name, read from the folders of the stages."""
+    return {name: kind for stage in STAGES for name, kind in stage_passes(stage).items()}
+
+
+@cache
+def stage_passes(stage: str) -> dict[str, type[Pass]]:
+    """The passes of one stage by command-line name; imports no other stage."""
     table: dict[str, type[Pass]] = {}
-    for stage in STAGES:
-        package = importlib.import_module(f"headrace.{stage}.passes")
-        for info in pkgutil.iter_modules(package.__path__):
-            module = importlib.import_module(f"headrace.{stage}.passes.{info.name}")
-            class_name = "".join(part.capitalize() for part in info.name.split("_"))
-            found = getattr(module, class_name, None)
-            if found is None:
-                raise error("HR9001", f"{module.__name__} has no pass named {class_name}")
-            table[found.pass_name()] = found
+    package = importlib.import_module(f"headrace.{stage}.passes")
+    for info in pkgutil.iter_modules(package.__path__):
+        module = importlib.import_module(f"headrace.{stage}.passes.{info.name}")
+        class_name = "".join(part.capitalize() for part in info.name.split("_"))
+        found = getattr(module, class_name, None)
+        if found is None:
+            raise error("HR9001", f"{module.__name__} has no pass named {class_name}")
+        table[found.pass_name()] = found
     return table
 
 
@@ -62,7 +66,8 @@ def make_pass(text: str) -> Pass:
         HeadraceError HR0xxx: no such pass or option; the known ones are listed.
     """
     name, _, rest = text.partition("{")
-    kind = pass_table().get(name.strip())
+    stage = name.strip().partition("-")[0]
+    kind = stage_passes(stage).get(name.strip()) if stage in STAGES else None
     if kind is None:
         known = ", ".join(sorted(pass_table()))
         raise error(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.importers.onnx.context import NodeContext
 
@@ -79,13 +79,10 @@ def _domain(name: str) -> str:
 
 
 def _standard(domain: str, op_type: str, opset: int) -> Body | None:
-    from onnx import FunctionProto, defs
+    from onnx import FunctionProto
 
-    try:
-        schema = defs.get_schema(op_type, opset, domain)
-    except defs.SchemaError:
-        return None
-    if not schema.has_function:
+    schema = _schema(domain, op_type, opset)
+    if schema is None or not schema.has_function:
         return None
     versions = [v for v in schema.function_opset_versions if v <= opset]
     version = max(versions, default=min(schema.function_opset_versions))
@@ -102,22 +99,28 @@ def _standard(domain: str, op_type: str, opset: int) -> Body | None:
 
 
 def _has_context_body(domain: str, op_type: str, opset: int) -> bool:
+    schema = _schema(domain, op_type, opset)
+    return schema is not None and schema.has_context_dependent_function
+
+
+def _schema(domain: str, op_type: str, opset: int) -> Any:
+    """onnx's own definition of an operator; its stubs lack what functions need."""
     from onnx import defs
 
     try:
-        return defs.get_schema(op_type, opset, domain).has_context_dependent_function
+        return defs.get_schema(op_type, opset, domain)
     except defs.SchemaError:
-        return False
+        return None
 
 
 def _from_context(context: NodeContext) -> Body | None:
     """A body that depends on the element types and ranks of a call."""
-    from onnx import AttributeProto, FunctionProto, NodeProto, TypeProto, defs, helper
+    from onnx import AttributeProto, FunctionProto, NodeProto, TypeProto, helper
 
     node = context.node
     if not _has_context_body(node.domain, node.op_type, context.opset):
         return None
-    schema = defs.get_schema(node.op_type, context.opset, node.domain)
+    schema = _schema(node.domain, node.op_type, context.opset)
     versions = [v for v in schema.context_dependent_function_opset_versions]
     version = max([v for v in versions if v <= context.opset], default=min(versions))
     proto = NodeProto(op_type=node.op_type, domain=node.domain)

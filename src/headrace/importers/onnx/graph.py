@@ -148,7 +148,10 @@ class GraphImporter:
             if value is not None and value.sizes is None:
                 return None
             arrays.append(None if value is None else value.sizes)
-        result = rule(context, arrays)
+        try:
+            result = rule(context, arrays)
+        except ValueError:
+            return None  # positions that are no constants: an ordinary operation says more
         if result is None:
             return None
         if isinstance(result, Value):

@@ -80,8 +80,7 @@ def attribute_value(attribute: AttributeProto, at: str) -> Any:
         if isinstance(value, bytes):
             return value.decode()
         if isinstance(value, (list, tuple)) or hasattr(value, "__len__"):
-            several = [v.decode() if isinstance(v, bytes) else v for v in value]
-            return several
+            return [v.decode() if isinstance(v, bytes) else v for v in value]
         return value
     except (ValueError, TypeError) as wrong:
         raise error(

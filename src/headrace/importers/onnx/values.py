@@ -72,8 +72,11 @@ def sizes_array(values: Any, shape: tuple[int, ...] | None = None) -> Any:
     """
     import numpy as np
 
-    if isinstance(values, np.ndarray):
-        flat: list[Any] = list(values.reshape(-1))  # pyright: ignore
+    if isinstance(values, Expr):
+        flat: list[Any] = [values]
+        result_shape: tuple[int, ...] = ()
+    elif isinstance(values, np.ndarray):
+        flat = list(values.reshape(-1))  # pyright: ignore
         result_shape = values.shape if shape is None else shape  # pyright: ignore
     else:
         flat = list(values)

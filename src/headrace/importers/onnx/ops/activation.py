@@ -73,8 +73,12 @@ def celu(c: NodeContext) -> SSAValue:
 
 @onnx_op("Softplus")
 def softplus(c: NodeContext) -> SSAValue:
+    return _softplus(c, c.data(0))
+
+
+def _softplus(c: NodeContext, x: SSAValue) -> SSAValue:
     """max(x, 0) + log1p(e^-|x|), which does not overflow."""
-    x, b = c.data(0), c.build
+    b = c.build
     tail = b.unary("exponential", b.unary("negate", b.unary("abs", x)))
     positive = b.binary("maximum", x, c.scalar_like(0, x))
     return b.binary("add", positive, b.unary("log_plus_one", tail))
@@ -105,7 +109,7 @@ def hard_swish(c: NodeContext) -> SSAValue:
 @onnx_op("Mish")
 def mish(c: NodeContext) -> SSAValue:
     x, b = c.data(0), c.build
-    return b.binary("multiply", x, b.unary("tanh", softplus(c)))
+    return b.binary("multiply", x, b.unary("tanh", _softplus(c, x)))
 
 
 @onnx_op("Swish")

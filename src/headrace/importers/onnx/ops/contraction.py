@@ -12,6 +12,8 @@ from headrace.ir.types import dtype_of, shape_of
 def matmul_values(c: NodeContext, lhs: SSAValue, rhs: SSAValue) -> SSAValue:
     """numpy's `matmul`: batch dimensions broadcast, vectors gain and lose a dimension."""
     left, right = shape_of(lhs), shape_of(rhs)
+    if not left or not right:
+        raise c.malformed("scalars have no matrix product")
     if len(right) <= 2:
         c.dims.same(left[-1], right[0])
         return c.build.dot_general(lhs, rhs, contract=((len(left) - 1,), (0,)))

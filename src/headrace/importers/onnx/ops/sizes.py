@@ -1,7 +1,7 @@
 """How operators compute on tensors of sizes (numpy object arrays of `Expr`).
 
-A rule returns None where the result cannot be said without the data; the operator then
-becomes an ordinary operation.
+A rule returns None (or raises ValueError) where the result cannot be said without the data;
+the operator then becomes an ordinary operation.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from headrace.importers.onnx.values import SMALL_ELEMENTS, Value, sizes_array
 _ONE = as_expr(1)
 
 
-class _UnknownError(Exception):
-    """The result cannot be said."""
+class _UnknownError(ValueError):
+    """The result cannot be said; the walk falls back to an ordinary operation."""
 
 
 def _elementwise(compute: Callable[..., Expr], *arrays: Any) -> Any:
@@ -95,13 +95,10 @@ def _absolute(c: NodeContext, value: Expr) -> Expr:
 def arithmetic(c: NodeContext, arrays: list[Any]) -> Any:
     if not all(v is None or (v.dtype.is_integer and v.dtype.bits >= 32) for v in c.inputs):
         return None  # narrow integers wrap
-    try:
-        return _elementwise(_ARITHMETIC[c.node.op_type](c), *arrays)
-    except _UnknownError:
-        return None
+    return _elementwise(_ARITHMETIC[c.node.op_type](c), *arrays)
 
 
-def _truth(c: NodeContext, holds: bool, fails: bool) -> Expr:
+def _truth(holds: bool, fails: bool) -> Expr:
     if holds or fails:
         return as_expr(int(holds))
     raise _UnknownError
@@ -110,23 +107,19 @@ def _truth(c: NodeContext, holds: bool, fails: bool) -> Expr:
 def _compare(c: NodeContext, kind: str, a: Expr, b: Expr) -> Expr:
     d = a - b
     if kind == "Equal":
-        return _truth(c, d == as_expr(0), not c.dims.maybe_equal(a, b))
+        return _truth(d == as_expr(0), not c.dims.maybe_equal(a, b))
     if kind == "Less":
-        return _truth(c, c.dims.at_most(d, -1), c.dims.at_least(d, 0))
+        return _truth(c.dims.at_most(d, -1), c.dims.at_least(d, 0))
     if kind == "LessOrEqual":
-        return _truth(c, c.dims.at_most(d, 0), c.dims.at_least(d, 1))
+        return _truth(c.dims.at_most(d, 0), c.dims.at_least(d, 1))
     if kind == "Greater":
-        return _truth(c, c.dims.at_least(d, 1), c.dims.at_most(d, 0))
-    return _truth(c, c.dims.at_least(d, 0), c.dims.at_most(d, -1))
+        return _truth(c.dims.at_least(d, 1), c.dims.at_most(d, 0))
+    return _truth(c.dims.at_least(d, 0), c.dims.at_most(d, -1))
 
 
 @size_rule("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual")
 def compare(c: NodeContext, arrays: list[Any]) -> Any:
-    try:
-        found = _elementwise(lambda a, b: _compare(c, c.node.op_type, a, b), *arrays)
-    except _UnknownError:
-        return None
-    return _booleans(found)
+    return _booleans(_elementwise(lambda a, b: _compare(c, c.node.op_type, a, b), *arrays))
 
 
 def _booleans(found: Any) -> Any:

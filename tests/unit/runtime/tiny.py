@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -113,10 +114,14 @@ def compiled(text: str) -> bytes:
     return machine.emit_object(module)
 
 
-def executable(name: str, text: str, launch: s.Launch, access: str, constants: int, code: int) -> s.Executable:
+def executable(
+    name: str, text: str, launch: s.Launch, access: str, constants: int, code: int
+) -> s.Executable:
     """An executable with one entry point and one variant."""
     entry = s.EntryPoint(name, 0, tuple(access.split()), constants)  # type: ignore[arg-type]
-    variant = s.Variant("cpu:native", "elf-object", code, (), ((s.Specialisation((), (launch,)),),))
+    variant = s.Variant(
+        "cpu:native", "elf-object", code, (), ((s.Specialisation((), (launch,)),),)
+    )
     return s.Executable(name, (entry,), (variant,), digest=f"digest-{name}")
 
 
@@ -132,7 +137,7 @@ class Mlp:
                 (random.standard_normal((n, k)) / np.sqrt(k)).astype(np.float32),
                 random.standard_normal(n).astype(np.float32),
             )
-            for k, n in zip(widths, widths[1:], strict=False)
+            for k, n in itertools.pairwise(widths)
         ]
 
     def __call__(self, x: Any) -> Any:
@@ -167,7 +172,14 @@ class Mlp:
                 size = as_expr(array.nbytes)
                 resources.append(s.Resource(f"{kind}{index}", "constant", size, len(specs)))
                 specs.append(
-                    WeightSpec(f"{kind}{index}", array_source(array), array.nbytes, cut, F32, array.shape)
+                    WeightSpec(
+                        f"{kind}{index}",
+                        array_source(array),
+                        array.nbytes,
+                        cut,
+                        F32,
+                        array.shape,
+                    )
                 )
             key = (k, n, relu)
             if key not in known:
@@ -179,7 +191,9 @@ class Mlp:
                     (as_expr(n // ROWS), ONE, ONE),
                     slice=s.SliceRule(1, 0, as_expr(step)),
                 )
-                executables.append(executable(symbol, text, launch, "ro ro ro wo", 1, len(code)))
+                executables.append(
+                    executable(symbol, text, launch, "ro ro ro wo", 1, len(code))
+                )
                 code.append(compiled(text))
             bindings = tuple(
                 s.Binding(r, ZERO, resources[r].size_bytes, access)
@@ -191,7 +205,9 @@ class Mlp:
                 )
             )
             commands.append(
-                s.Dispatch(known[key], 0, bindings, (batch,), f"layer{index}", batch * (2 * k * n))
+                s.Dispatch(
+                    known[key], 0, bindings, (batch,), f"layer{index}", batch * (2 * k * n)
+                )
             )
         shape: tuple[Expr, ...] = (batch, as_expr(self.widths[0]))
         function = s.EntryFunction(

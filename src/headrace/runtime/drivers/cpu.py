@@ -9,32 +9,35 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 
 from headrace.artifact import schema
 from headrace.base.errors import error
-from headrace.plan.model import Plan
+from headrace.plan.model import Fetch, Plan
 from headrace.plan.profile import Profile, two_digits
 from headrace.runtime.arrays import ALIGNMENT_BYTES
 from headrace.runtime.drivers import cpu_machine_ir as ir
 from headrace.runtime.drivers.api import DeviceProperties, StepTimes
-from headrace.runtime.drivers.cpu_commands import Bases, Memory, build_step
+from headrace.runtime.drivers.cpu_commands import (
+    Bases,
+    CommandBuilder,
+    Fetching,
+    Memory,
+    build_step,
+)
 from headrace.runtime.drivers.cpu_link import CpuCode, host_features, host_name
 from headrace.runtime.drivers.cpu_machine import RunContext, llvm, machine
 from headrace.runtime.drivers.cpu_machine_ir import Context
 from headrace.runtime.drivers.cpu_weights import CpuWeights
-from headrace.runtime.memory import PAGE_BYTES, Slab, free_host_bytes, page_aligned
+from headrace.runtime.memory import Slab, free_host_bytes, page_aligned
 from headrace.runtime.weights.mapping import PoolMapping
 
 MAXIMUM_THREADS = 1024
-_RATE_SAMPLE_BYTES = 32 << 20
-_LEAST_SAMPLE_BYTES = 1 << 20
+_SMALL_SAMPLE_BYTES, _LARGE_SAMPLE_BYTES = 1 << 20, 33 << 20
 _RATE_WITHOUT_WEIGHTS = 1e10
-_HAND_OVER_NS = 2_000
-"""From a fetch's end until a waiting step sees it; 0.2 us where both threads spin."""
-
 _LAUNCH_NS = 500
 _OPERATIONS_PER_S = 2e10
 """Default rates of one thread, until a calibration measures the kernels themselves."""
@@ -121,13 +124,12 @@ class CpuStep:
             self._externals.address
         )
         self._records: Any = (ctypes.c_uint64 * (2 * max(1, len(plan.commands))))()
-        self._wait_records: Any = (ctypes.c_uint64 * (2 * max(1, len(plan.fetches))))()
+        self._fetch_records: Any = (ctypes.c_uint64 * (2 * max(1, len(plan.fetches))))()
         self._steps = 0
         self._context = RunContext(device.threads)
         words = self._context.words
         words[Context.EXTERNALS] = self._externals.address
-        words[Context.WAIT_RECORDS] = ctypes.addressof(self._wait_records)
-        machine_ = device.machine
+        words[Context.FETCH_RECORDS] = ctypes.addressof(self._fetch_records)
         variables = tuple(
             state.variables[r.name] for r in function.resources if r.lifetime == "variable"
         )
@@ -136,8 +138,9 @@ class CpuStep:
             Bases(state.slab_address, weights.mapping.address, variables),
             device.threads,
             code.address,
-            (machine_.fill_kernel, machine_.copy_kernel),
-            (weights.arrived.address, weights.released.address),
+            device.machine.kernels,
+            weights.mapping.populates,
+            self._context.address,
         )
 
     def run(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
@@ -192,7 +195,7 @@ class CpuStep:
         with self._machine.lock:
             words[_CANCEL] = 0
             words[_CATCH] = threading.get_ident() == _MAIN_THREAD
-            weights.begin_step(self._plan, context)
+            weights.begin_step(self._plan)
             try:
                 status = self._machine.run(self._commands, context.address)
                 finished = status == ir.STATUS_FINISHED
@@ -205,10 +208,10 @@ class CpuStep:
     def _raise(self, status: int) -> None:
         if status == ir.STATUS_INTERRUPTED:
             raise KeyboardInterrupt
-        if status == ir.STATUS_FAILED_CALL:
-            words = self._context.words
-            raise self._weights.mapping.read_failure(words[Context.ERROR_NUMBER], 0)
-        raise self._weights.failure()
+        words = self._context.words
+        mapping = self._weights.mapping
+        offset = words[Context.FAILED_ADDRESS] - mapping.address
+        raise mapping.read_failure(words[Context.ERROR_NUMBER], offset)
 
     def record(self, on: bool) -> None:
         """See `api.Step.record`."""
@@ -219,15 +222,15 @@ class CpuStep:
         words = self._context.words
         with self._machine.lock:
             recording = words[Context.RECORDS] != 0
+            fetch_ns = list(self._fetch_records)[0 : 2 * len(self._plan.fetches) : 2]
             times = StepTimes(
                 self._steps,
-                words[Context.STALL_NS],
-                list(self._wait_records)[0 : 2 * len(self._plan.fetches) : 2],
+                sum(fetch_ns),
+                fetch_ns,
                 _means(self._records, len(self._plan.commands)) if recording else [],
             )
             self._steps = 0
-            words[Context.STALL_NS] = 0
-            for table in (self._records, self._wait_records):
+            for table in (self._records, self._fetch_records):
                 ctypes.memset(table, 0, ctypes.sizeof(table))
         return times
 
@@ -304,35 +307,47 @@ class CpuDevice:
         return CpuStep(self, function, plan, code, weights, state)
 
     def measure(self, artifact: Any) -> Profile:
-        """See `api.Device.measure`: populates up to 32 MiB of the pool a few times; the
-        first time fills the page cache, the fastest counts."""
-        size = min(artifact.pool_size_bytes, _RATE_SAMPLE_BYTES) // PAGE_BYTES * PAGE_BYTES
-        rate, overhead = _RATE_WITHOUT_WEIGHTS, 0
-        if size > _LEAST_SAMPLE_BYTES:
-            mapping = PoolMapping(artifact)
-            try:
-                whole = min(_populate_ns(mapping, size) for _ in range(5))
-                overhead = min(_populate_ns(mapping, PAGE_BYTES) for _ in range(5))
-            finally:
-                mapping.close()
-            rate = size * 1e9 / max(whole - overhead, whole // 4, 1)
+        """See `api.Device.measure`: populates and drops up to 33 MiB of the pool a
+        few times; the first time fills the page cache, the fastest counts."""
+        whole = page_aligned(artifact.pool_size_bytes)
+        large, small = min(whole, _LARGE_SAMPLE_BYTES), min(whole, _SMALL_SAMPLE_BYTES)
+        rate, overhead = _RATE_WITHOUT_WEIGHTS, 0.0
+        if small < large:
+            self.machine.want_threads(self.threads)
+            with closing(PoolMapping(artifact)) as mapping:
+                slow = min(self._fetch_ns(mapping, large) for _ in range(5))
+                quick = min(self._fetch_ns(mapping, small) for _ in range(5))
+            rate = (large - small) * 1e9 / max(slow - quick, 1)
+            overhead = max(0.0, quick - small * 1e9 / rate)
         properties = self.properties
         return Profile(
             device=f"{properties.name}, {properties.driver}, {self.threads} threads",
             link_bytes_per_s=two_digits(rate),
-            fetch_overhead_ns=int(two_digits(overhead)) + _HAND_OVER_NS,
+            fetch_overhead_ns=int(two_digits(overhead)),
             launch_overhead_ns=_LAUNCH_NS,
             operations_per_s=_OPERATIONS_PER_S * self.threads,
-            contention=1 / self.threads,
+            contention=1.0,  # the threads that compute populate
         )
+
+    def _fetch_ns(self, mapping: PoolMapping, size_bytes: int) -> int:
+        """Nanoseconds to populate and drop the head of the pool."""
+        context = RunContext(self.threads)
+        builder = CommandBuilder(Bases(0, mapping.address, ()), self.threads)
+        fetching = Fetching(
+            builder, self.machine.kernels, mapping.populates, mapping.address, context.address
+        )
+        fetch = Fetch(0, 0, size_bytes, 0, 0, 0, -1)
+        fetching.bring(fetch, Fetch(0, 0, 0, 0, 0, 0, -1), 0)
+        fetching.drop(fetch, 0)
+        commands, kept = builder.finish()
+        with self.machine.lock:
+            start = time.perf_counter_ns()
+            status = self.machine.run(commands, context.address)
+            elapsed = time.perf_counter_ns() - start
+        del kept
+        if status != ir.STATUS_FINISHED:
+            raise mapping.read_failure(context.words[Context.ERROR_NUMBER], 0)
+        return elapsed
 
     def close(self) -> None:
         """The machine belongs to the process; nothing is held for a device alone."""
-
-
-def _populate_ns(mapping: PoolMapping, size: int) -> int:
-    start = time.perf_counter_ns()
-    mapping.populate(0, size)
-    elapsed = time.perf_counter_ns() - start
-    mapping.drop(0, size)
-    return elapsed

@@ -1,4 +1,4 @@
-"""A plan as machine commands: dispatches with their argument blocks, waits and releases.
+"""A plan as machine commands: dispatches with their argument blocks, fetches and drops.
 
 Built once per plan and session. A step changes nothing in it but the addresses of
 external buffers, which the machine's PATCH command writes.
@@ -14,22 +14,31 @@ from dataclasses import dataclass
 from headrace.base.errors import error
 from headrace.plan.model import (
     Address,
+    Fetch,
     Plan,
     PlannedCopy,
     PlannedDispatch,
     PlannedFill,
     PlannedJump,
 )
-from headrace.runtime.drivers.cpu_machine_ir import COMMAND_BYTES, TILE_BYTES, Operation
+from headrace.runtime.drivers.cpu_machine import BuiltIn
+from headrace.runtime.drivers.cpu_machine_ir import (
+    COMMAND_BYTES,
+    RANGE_TILE_BYTES,
+    TILE_BYTES,
+    Operation,
+)
 from headrace.runtime.weights.mapping import DONT_NEED, POPULATE_READ
-from headrace.runtime.weights.schedule import streams_ahead
 
 _ALIGNMENT = 64
 MAXIMUM_CHUNKS = 65535
 CHUNKS_PER_THREAD = 8
 """Oversplitting evens out threads that the system takes away (measured: 4 to 8)."""
 
-INLINE_NS = 6_000
+RANGES_PER_THREAD = 2
+"""Populating is shared like computing: pages of one fetch by all threads."""
+
+INLINE_NS = 4_000
 """A dispatch predicted shorter than this runs on the calling thread: waking costs 14 us."""
 
 CHUNK_NS = 2_000
@@ -129,6 +138,15 @@ class CommandBuilder:
         self._arguments += bytes(-len(self._arguments) % 16)
         self.add(Operation.DISPATCH, function, 0, tiles, chunks, scratch[0], scratch[1], record)
 
+    def with_arguments(self, addresses: Sequence[Address], tail: bytes) -> None:
+        """The next command gets an argument block as its second operand."""
+        at = len(self._arguments)
+        self._blocks.append((len(self._commands), at))
+        for number, address in enumerate(addresses):
+            self._arguments += struct.pack("<Q", self._resolve(address, at + 8 * number))
+        self._arguments += tail
+        self._arguments += bytes(-len(self._arguments) % 16)
+
     def scratch(self, planned: PlannedDispatch) -> tuple[int, int]:
         """Address of worker 0's scratch and the stride to the next worker's."""
         if not planned.scratch_bytes:
@@ -185,35 +203,44 @@ def build_step(
     bases: Bases,
     threads: int,
     function: Callable[[int, str], int],
-    built_in: tuple[int, int],
-    counters: tuple[int, int],
+    kernels: BuiltIn,
+    populates: bool,
+    context: int,
 ) -> tuple[int, list[Memory]]:
     """Commands of one step.
 
     Args:
         function: the address of a symbol of an executable.
-        built_in: addresses of the machine's fill and copy kernels.
-        counters: addresses of the arrived and the released counter.
+        kernels: the machine's own.
+        populates: whether `madvise` can populate a mapping.
+        context: address of the context of the runs.
 
     Returns:
         The address of the commands and the memory they live in.
     """
     builder = CommandBuilder(bases, threads)
-    weights = _AheadWeights if streams_ahead(plan) else _InlineWeights
-    fetching = weights(builder, plan, bases.pool, counters)
+    fetching = Fetching(builder, kernels, populates, bases.pool, context)
+    here: set[int] = set()
     for number, planned in enumerate(plan.commands):
         builder.mark()
         if isinstance(planned, PlannedDispatch):
-            fetching.before(planned)
+            for fetch in planned.waits:
+                if fetch not in here:
+                    here.add(fetch)
+                    # After the last fetch of a step comes the first of the next.
+                    following = plan.fetches[(fetch + 1) % len(plan.fetches)]
+                    fetching.bring(plan.fetches[fetch], following, fetch)
             _add_dispatch(builder, planned, function, number)
-            fetching.after(planned)
+            for fetch in planned.releases:
+                here.discard(fetch)
+                fetching.drop(plan.fetches[fetch], fetch)
         elif isinstance(planned, PlannedFill):
             tail = struct.pack("<Q", planned.size_bytes) + _eight_bytes(planned)
-            _add_built_in(builder, built_in[0], [planned.target], tail, planned, number)
+            _add_built_in(builder, kernels.fill, [planned.target], tail, planned, number)
         elif isinstance(planned, PlannedCopy):
             tail = struct.pack("<Q", planned.size_bytes)
             places = [planned.target, planned.source]
-            _add_built_in(builder, built_in[1], places, tail, planned, number)
+            _add_built_in(builder, kernels.copy, places, tail, planned, number)
         elif isinstance(planned, PlannedJump):
             builder.jump(planned.target)
         else:
@@ -221,55 +248,46 @@ def build_step(
     return builder.finish()
 
 
-class _AheadWeights:
-    """Waits for, and tells, the stream that runs ahead on its own thread."""
+class Fetching:
+    """Populates before the first command that reads a fetch, drops after the last.
+
+    Attributes:
+        kernel: the machine's `advise`, or `touch` to populate where that cannot.
+        context: address of the context of the runs.
+    """
 
     def __init__(
-        self, builder: CommandBuilder, plan: Plan, pool: int, counters: tuple[int, int]
+        self,
+        builder: CommandBuilder,
+        kernels: BuiltIn,
+        populates: bool,
+        pool: int,
+        context: int,
     ) -> None:
         self._builder = builder
-        self._count = len(plan.fetches)
-        self._arrived, self._released = counters
-        self._waited = 0
-
-    def before(self, planned: PlannedDispatch) -> None:
-        needed = max(planned.waits, default=-1) + 1
-        if needed > self._waited:
-            # Fetches arrive in order, so waiting for the last one is enough.
-            self._builder.add(Operation.WAIT, self._arrived, needed, self._count, needed - 1)
-            self._waited = needed
-
-    def after(self, planned: PlannedDispatch) -> None:
-        if planned.releases:
-            self._builder.add(Operation.ADVANCE, self._released, len(planned.releases))
-
-
-class _InlineWeights:
-    """Fetches where they are needed: nothing may run ahead past an undecided branch."""
-
-    def __init__(
-        self, builder: CommandBuilder, plan: Plan, pool: int, counters: tuple[int, int]
-    ) -> None:
-        self._builder = builder
-        self._fetches = plan.fetches
+        self._drop = kernels.advise
+        self._populate = kernels.advise if populates else kernels.touch
         self._pool = pool
-        self._here: set[int] = set()
+        self._context = context
 
-    def before(self, planned: PlannedDispatch) -> None:
-        for fetch in planned.waits:
-            if fetch not in self._here:
-                self._here.add(fetch)
-                self._advise(fetch, POPULATE_READ)
+    def bring(self, fetch: Fetch, following: Fetch, number: int) -> None:
+        """Adds the populating of `fetch`; `following` is announced where that pays."""
+        place = self._pool + following.offset_bytes
+        self._add(self._populate, fetch, POPULATE_READ, place, following.size_bytes, number)
 
-    def after(self, planned: PlannedDispatch) -> None:
-        for fetch in planned.releases:
-            self._here.discard(fetch)
-            self._advise(fetch, DONT_NEED)
+    def drop(self, fetch: Fetch, number: int) -> None:
+        """Adds the giving back of `fetch`."""
+        self._add(self._drop, fetch, DONT_NEED, 0, 0, number)
 
-    def _advise(self, number: int, advice: int) -> None:
-        fetch = self._fetches[number]
+    def _add(
+        self, kernel: int, fetch: Fetch, advice: int, next_: int, next_bytes: int, number: int
+    ) -> None:
         place = self._pool + fetch.offset_bytes
-        self._builder.add(Operation.ADVISE, place, fetch.size_bytes, advice)
+        block = struct.pack("<4Q", place, fetch.size_bytes, advice, self._context)
+        tiles = -(-fetch.size_bytes // RANGE_TILE_BYTES)
+        chunks = min(tiles, RANGES_PER_THREAD * self._builder.threads, MAXIMUM_CHUNKS)
+        self._builder.with_arguments((), block)
+        self._builder.add(Operation.FETCH, kernel, 0, tiles, chunks, next_, next_bytes, number)
 
 
 def _add_dispatch(

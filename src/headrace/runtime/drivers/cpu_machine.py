@@ -1,8 +1,7 @@
 """The CPU command machine of this process: compiled once, kept on disk, started lazily.
 
-`machine()` returns it. It owns the worker pool; one run at a time uses the pool, held
-by `Machine.lock`. A *stream* run (one that only waits, advances and advises) uses no
-worker and may go on beside it on another thread.
+`machine()` returns it. It owns the worker pool; one run at a time, held by
+`Machine.lock`.
 
 After a fork the child has the code but no workers; they start again on its next run.
 """
@@ -17,6 +16,7 @@ import signal
 import threading
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
 
@@ -25,16 +25,13 @@ from headrace.runtime.cache import read_cached, write_cached
 from headrace.runtime.drivers import cpu_machine_ir as ir
 from headrace.runtime.drivers.cpu_machine_ir import Context, Operation
 
-__all__ = ["Context", "Counter", "Machine", "Operation", "RunContext", "llvm", "machine"]
+__all__ = ["BuiltIn", "Context", "Machine", "Operation", "RunContext", "llvm", "machine"]
 
 _DIGEST_BYTES = 32
 
 
 class _Watched(Protocol):
-    """Something with a run on a thread of its own."""
-
     def reset_after_fork(self) -> None: ...
-    def stop(self) -> None: ...
 
 
 @cache
@@ -100,22 +97,14 @@ def _machine_object() -> bytes:
     return data
 
 
-class Counter:
-    """A counter threads wait for, on a cache line of its own."""
+@dataclass(frozen=True)
+class BuiltIn:
+    """Addresses of the kernels that the machine itself holds."""
 
-    def __init__(self) -> None:
-        self._memory = ctypes.create_string_buffer(128)
-        self.address = (ctypes.addressof(self._memory) + 63) & ~63
-        self._words = (ctypes.c_int32 * 2).from_address(self.address)
-
-    @property
-    def value(self) -> int:
-        return self._words[0]
-
-    def reset(self) -> None:
-        """Back to 0 with nobody asleep; only while no run uses it."""
-        self._words[0] = 0
-        self._words[1] = 0
+    fill: int
+    copy: int
+    advise: int
+    touch: int
 
 
 class RunContext:
@@ -136,14 +125,9 @@ class Machine:
         self.lock = threading.Lock()
         run: Any = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
         self.run: Callable[[int, int], int] = run(self.function("run"))
-        self._advance: Any = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32)(
-            self.function("advance")
+        self.kernels = BuiltIn(
+            *(self.function(name) for name in ("fill", "copy", "advise", "touch"))
         )
-        self._cancel: Any = ctypes.CFUNCTYPE(
-            None, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p
-        )(self.function("cancel"))
-        self.fill_kernel = self.function("fill")
-        self.copy_kernel = self.function("copy")
         value = self._engine.get_global_value_address
         self._work = ctypes.c_uint64.from_address(value("work"))
         self._done = ctypes.c_uint64.from_address(value("done"))
@@ -153,19 +137,11 @@ class Machine:
         self._workers: list[int] = []
         self._watched: weakref.WeakSet[_Watched] = weakref.WeakSet()
         os.register_at_fork(after_in_child=self._reset_after_fork)
-        atexit.register(self._stop_all)
+        atexit.register(self._stop_workers)
 
     def function(self, name: str) -> int:
         """The address of one of the machine's functions."""
         return self._engine.get_function_address(name)
-
-    def advance(self, counter: Counter, amount: int = 1) -> None:
-        """Adds to a counter and wakes who sleeps on it."""
-        self._advance(counter.address, amount)
-
-    def cancel(self, context: RunContext, status: int, counter: Counter) -> None:
-        """Stops the run of `context`, also where it waits for `counter`."""
-        self._cancel(context.address, status, counter.address)
 
     def want_threads(self, threads: int) -> None:
         """Grows the pool until `threads` can work, the caller included.
@@ -199,7 +175,7 @@ class Machine:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def watch(self, owner: _Watched) -> None:
-        """Has `owner.reset_after_fork()` called in a forked child, `stop()` at exit."""
+        """Has `owner.reset_after_fork()` called in a forked child."""
         self._watched.add(owner)
 
     def _reset_after_fork(self) -> None:
@@ -212,10 +188,8 @@ class Machine:
         for owner in tuple(self._watched):
             owner.reset_after_fork()
 
-    def _stop_all(self) -> None:
-        """Ends streams and pool at exit, so that no thread outlives the code it runs."""
-        for owner in tuple(self._watched):
-            owner.stop()
+    def _stop_workers(self) -> None:
+        """Ends the pool at exit, so that no worker outlives the code it runs."""
         if not self._workers:
             return
         join: Any = ctypes.CDLL(None).pthread_join

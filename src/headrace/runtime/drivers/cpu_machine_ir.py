@@ -7,9 +7,6 @@ The pool follows one rule: a dispatch is a word `{generation:32, chunks:16, next
 Whoever raises `next` by compare-and-swap owns that chunk, and the dispatch is over when
 as many chunks are *finished* as there are. No worker has to check in, so one that the
 kernel has descheduled delays nothing but the chunk it holds.
-
-Counters that threads wait for are pairs `{value: i32, sleepers: i32}`: a waiter spins,
-then sleeps in a futex; who advances the counter wakes it only when there are sleepers.
 """
 
 from __future__ import annotations
@@ -23,59 +20,47 @@ class Operation(IntEnum):
     END: stops with status 0.
     DISPATCH: function, arguments, tiles, chunks, scratch of worker 0, scratch stride,
         record: runs all tiles, in parallel where `chunks` > 1.
-    WAIT: counter, value, value per epoch, record: until the counter has passed
-        `value + epoch * value_per_epoch`.
-    ADVANCE: counter, amount: adds to the counter and wakes sleepers.
     JUMP: bytes: relative to this command.
     BRANCH: scalar, bytes: jumps where the byte at `scalar` is zero.
-    ADVISE: address, bytes, advice, next address, next bytes: `madvise`; on an error the
-        machine stops. The next range is announced to the page cache when this kind of
-        call turns out to be slow (the file is not cached).
-    NEXT_EPOCH: raises the epoch by one.
+    FETCH: as the first four of DISPATCH with a kernel that works on a range of the pool;
+        next address, next bytes, record. Where this kind of call has turned out slow
+        (the file is not cached), the next range is announced to the page cache first.
     PATCH: table, entries: each entry `{slot address, buffer index, offset}` gets the
         address of an external buffer.
-    TOUCH: address, bytes: reads a byte of each page, where `madvise` cannot populate.
     """
 
     END = 0
     DISPATCH = 1
-    WAIT = 2
-    ADVANCE = 3
-    JUMP = 4
-    BRANCH = 5
-    ADVISE = 6
-    NEXT_EPOCH = 7
-    PATCH = 8
-    TOUCH = 9
+    JUMP = 2
+    BRANCH = 3
+    FETCH = 4
+    PATCH = 5
 
 
 class Context(IntEnum):
     """Word indices of a run's context (16 words of 64 bits).
 
-    EPOCH: how many steps of the stream came before.
     CANCEL: low 32 bits: not zero stops the run; the status is its value.
-    STALL_NS: time spent waiting, added up.
-    RECORDS: address of pairs (nanoseconds added up, how often) per record; 0 for none.
+    RECORDS: address of pairs (nanoseconds added up, how often) per record of a dispatch;
+        0 for none.
+    FETCH_RECORDS: address of pairs like these per record of a FETCH; 0 for none.
     CATCH: not zero: SIGINT cancels the run (only for the main thread).
     EXTERNALS: address of the external buffers' addresses.
     THREADS: how many threads may work, the caller included.
     ERROR_NUMBER: errno of the system call that failed.
-    POSITION: address of the command where the run stopped.
-    WAIT_RECORDS: address of pairs like these per wait; 0 for none.
-    SLOW: not zero once a populate was slow.
+    FAILED_ADDRESS: what that call was about.
+    COLD: how many more times the next range is announced; set when a fetch is slow.
     """
 
-    EPOCH = 0
-    CANCEL = 1
-    STALL_NS = 2
-    RECORDS = 3
-    CATCH = 4
-    EXTERNALS = 5
-    THREADS = 6
-    ERROR_NUMBER = 7
-    POSITION = 8
-    WAIT_RECORDS = 9
-    SLOW = 10
+    CANCEL = 0
+    RECORDS = 1
+    FETCH_RECORDS = 2
+    CATCH = 3
+    EXTERNALS = 4
+    THREADS = 5
+    ERROR_NUMBER = 6
+    FAILED_ADDRESS = 7
+    COLD = 8
 
 
 CONTEXT_WORDS = 16
@@ -83,17 +68,22 @@ COMMAND_BYTES = 64
 
 STATUS_FINISHED = 0
 STATUS_INTERRUPTED = 1
-STATUS_CANCELLED = 2
-STATUS_FAILED_CALL = 3
+STATUS_FAILED_CALL = 2
 
 WORKER_SPINS = 4000
 """About 60 us of pauses before an idle worker sleeps (measured: waking costs 14 us)."""
 
-WAIT_SPINS = 2000
 JOIN_SPINS_BEFORE_YIELD = 20000
-SLOW_BYTES_PER_NS = 4
+SLOW_NS = 250_000
+SLOW_BYTES_PER_NS = 2
+COLD_FETCHES = 16
+"""A fetch slower than this reads the disk; the next so many are announced ahead."""
+
 TILE_BYTES = 1 << 16
 """Bytes one tile of the built-in `fill` and `copy` kernels handles."""
+
+RANGE_TILE_BYTES = 1 << 18
+"""Bytes one tile of the built-in `advise` and `touch` kernels handles."""
 
 _SYS_FUTEX = 202
 _FUTEX_WAIT_PRIVATE = 128
@@ -320,87 +310,8 @@ out:
 declare i64 @llvm.umax.i64(i64, i64)
 """
 
-_COUNTERS = f"""
-; Whether the counter has reached `target`; both wrap at 32 bits.
-define internal i1 @reached(ptr %counter, i32 %target) {{
-  %value = load atomic i32, ptr %counter acquire, align 4
-  %distance = sub i32 %value, %target
-  %yes = icmp sge i32 %distance, 0
-  ret i1 %yes
-}}
-
-; Returns the nanoseconds waited: 0 where the counter was there already.
-define internal i64 @wait(ptr %context, ptr %counter, i32 %target) {{
-entry:
-  %cancel.at = getelementptr i64, ptr %context, i64 {int(Context.CANCEL)}
-  %sleepers = getelementptr i8, ptr %counter, i64 4
-  %timeout = alloca [2 x i64], align 16
-  %first = call i1 @reached(ptr %counter, i32 %target)
-  br i1 %first, label %free, label %begin
-free:
-  ret i64 0
-begin:
-  %nanoseconds = getelementptr i64, ptr %timeout, i64 1
-  store i64 0, ptr %timeout
-  store i64 500000000, ptr %nanoseconds
-  %start = call i64 @now()
-  br label %spin
-spin:
-  %turn = phi i64 [ 0, %begin ], [ %turn.next, %pause ], [ 0, %slept ]
-  %there = call i1 @reached(ptr %counter, i32 %target)
-  br i1 %there, label %out, label %check
-check:
-  %cancel = load atomic i32, ptr %cancel.at monotonic, align 8
-  %cancelled = icmp ne i32 %cancel, 0
-  br i1 %cancelled, label %out, label %patience
-patience:
-  %turn.next = add i64 %turn, 1
-  %patient = icmp ult i64 %turn.next, {WAIT_SPINS}
-  br i1 %patient, label %pause, label %sleep
-pause:
-  call void @llvm.x86.sse2.pause()
-  br label %spin
-sleep:
-  %s0 = atomicrmw add ptr %sleepers, i32 1 seq_cst, align 4
-  %value = load atomic i32, ptr %counter seq_cst, align 4
-  %distance = sub i32 %value, %target
-  %late = icmp sge i32 %distance, 0
-  br i1 %late, label %slept, label %sleep.now
-sleep.now:
-  %rc = call i64 (i64, ...) @syscall(i64 {_SYS_FUTEX}, ptr %counter, i32 {_FUTEX_WAIT_PRIVATE}, i32 %value, ptr %timeout, ptr null, i32 0)
-  br label %slept
-slept:
-  %s1 = atomicrmw sub ptr %sleepers, i32 1 seq_cst, align 4
-  br label %spin
-out:
-  %stop = call i64 @now()
-  %waited = sub i64 %stop, %start
-  ret i64 %waited
-}}
-
-define void @advance(ptr %counter, i32 %amount) {{
-entry:
-  %sleepers = getelementptr i8, ptr %counter, i64 4
-  %old = atomicrmw add ptr %counter, i32 %amount seq_cst, align 4
-  %asleep = load atomic i32, ptr %sleepers seq_cst, align 4
-  %any = icmp sgt i32 %asleep, 0
-  br i1 %any, label %wake, label %out
-wake:
-  %rc = call i64 (i64, ...) @syscall(i64 {_SYS_FUTEX}, ptr %counter, i32 {_FUTEX_WAKE_PRIVATE}, i32 2147483647, ptr null, ptr null, i32 0)
-  br label %out
-out:
-  ret void
-}}
-
-; Cancels a run and wakes it where it waits for `counter`.
-define void @cancel(ptr %context, i32 %status, ptr %counter) {{
-  %cancel.at = getelementptr i64, ptr %context, i64 {int(Context.CANCEL)}
-  store atomic i32 %status, ptr %cancel.at seq_cst, align 8
-  call void @advance(ptr %counter, i32 0)
-  ret void
-}}
-
-define void @add_record(ptr %context, i64 %table.word, i64 %index, i64 %ns) {{
+_RECORDS = """
+define internal void @add_record(ptr %context, i64 %table.word, i64 %index, i64 %ns) {
 entry:
   %table.at = getelementptr i64, ptr %context, i64 %table.word
   %table = load ptr, ptr %table.at
@@ -419,7 +330,7 @@ add:
   br label %out
 out:
   ret void
-}}
+}
 """
 
 _KERNELS = f"""
@@ -479,6 +390,75 @@ entry:
   call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 %count, i1 false)
   ret void
 }}
+
+; Kernels over a range of the pool; a tile is {RANGE_TILE_BYTES} bytes. A failure cancels
+; the run. advise: address, bytes, advice, context.
+define void @advise(ptr %arguments, i64 %begin, i64 %end, ptr %scratch) {{
+entry:
+  %address = load ptr, ptr %arguments
+  %bytes.at = getelementptr i64, ptr %arguments, i64 1
+  %bytes = load i64, ptr %bytes.at
+  %advice.at = getelementptr i64, ptr %arguments, i64 2
+  %advice.wide = load i64, ptr %advice.at
+  %advice = trunc i64 %advice.wide to i32
+  %context.at = getelementptr i64, ptr %arguments, i64 3
+  %context = load ptr, ptr %context.at
+  %cancel.at = getelementptr i64, ptr %context, i64 {int(Context.CANCEL)}
+  %first = mul i64 %begin, {RANGE_TILE_BYTES}
+  %last.tile = mul i64 %end, {RANGE_TILE_BYTES}
+  %last = call i64 @llvm.umin.i64(i64 %last.tile, i64 %bytes)
+  %count = sub i64 %last, %first
+  %place = getelementptr i8, ptr %address, i64 %first
+  br label %try
+try:
+  %rc = call i32 @madvise(ptr %place, i64 %count, i32 %advice)
+  %bad = icmp ne i32 %rc, 0
+  br i1 %bad, label %failed, label %out
+failed:
+  %errno.at = call ptr @__errno_location()
+  %errno = load i32, ptr %errno.at
+  %interrupted = icmp eq i32 %errno, 4
+  %busy = icmp eq i32 %errno, 11
+  %again = or i1 %interrupted, %busy
+  br i1 %again, label %retry, label %give.up
+retry:
+  %cancel = load atomic i32, ptr %cancel.at monotonic, align 8
+  %cancelled = icmp ne i32 %cancel, 0
+  br i1 %cancelled, label %out, label %try
+give.up:
+  %error.at = getelementptr i64, ptr %context, i64 {int(Context.ERROR_NUMBER)}
+  %errno.wide = zext i32 %errno to i64
+  store i64 %errno.wide, ptr %error.at
+  %failed.at = getelementptr i64, ptr %context, i64 {int(Context.FAILED_ADDRESS)}
+  store ptr %place, ptr %failed.at
+  store atomic i32 {STATUS_FAILED_CALL}, ptr %cancel.at seq_cst, align 8
+  br label %out
+out:
+  ret void
+}}
+
+; touch: address, bytes: reads a byte of each page.
+define void @touch(ptr %arguments, i64 %begin, i64 %end, ptr %scratch) {{
+entry:
+  %address = load ptr, ptr %arguments
+  %bytes.at = getelementptr i64, ptr %arguments, i64 1
+  %bytes = load i64, ptr %bytes.at
+  %first = mul i64 %begin, {RANGE_TILE_BYTES}
+  %last.tile = mul i64 %end, {RANGE_TILE_BYTES}
+  %last = call i64 @llvm.umin.i64(i64 %last.tile, i64 %bytes)
+  br label %loop
+loop:
+  %at = phi i64 [ %first, %entry ], [ %at.next, %page ]
+  %more = icmp ult i64 %at, %last
+  br i1 %more, label %page, label %out
+page:
+  %place = getelementptr i8, ptr %address, i64 %at
+  %read = load volatile i8, ptr %place
+  %at.next = add i64 %at, 4096
+  br label %loop
+out:
+  ret void
+}}
 """
 
 _LOADS = "\n".join(
@@ -491,12 +471,9 @@ _LOOP = f"""
 define i64 @machine(ptr %commands, ptr %context) {{
 entry:
   %cancel.at = getelementptr i64, ptr %context, i64 {int(Context.CANCEL)}
-  %stall.at = getelementptr i64, ptr %context, i64 {int(Context.STALL_NS)}
   %records.at = getelementptr i64, ptr %context, i64 {int(Context.RECORDS)}
   %externals.at = getelementptr i64, ptr %context, i64 {int(Context.EXTERNALS)}
-  %error.at = getelementptr i64, ptr %context, i64 {int(Context.ERROR_NUMBER)}
-  %position.at = getelementptr i64, ptr %context, i64 {int(Context.POSITION)}
-  %slow.at = getelementptr i64, ptr %context, i64 {int(Context.SLOW)}
+  %cold.at = getelementptr i64, ptr %context, i64 {int(Context.COLD)}
   br label %top
 top:
   %at = phi ptr [ %commands, %entry ], [ %following, %step ], [ %target, %go ]
@@ -504,7 +481,6 @@ top:
   %cancelled = icmp ne i32 %cancel, 0
   br i1 %cancelled, label %stopped, label %decode
 stopped:
-  store ptr %at, ptr %position.at
   %status = zext i32 %cancel to i64
   ret i64 %status
 decode:
@@ -512,14 +488,10 @@ decode:
 {_LOADS}
   switch i64 %operation, label %finished [
     i64 {int(Operation.DISPATCH)}, label %do.dispatch
-    i64 {int(Operation.WAIT)}, label %do.wait
-    i64 {int(Operation.ADVANCE)}, label %do.advance
     i64 {int(Operation.JUMP)}, label %do.jump
     i64 {int(Operation.BRANCH)}, label %do.branch
-    i64 {int(Operation.ADVISE)}, label %do.advise
-    i64 {int(Operation.NEXT_EPOCH)}, label %do.epoch
+    i64 {int(Operation.FETCH)}, label %do.fetch
     i64 {int(Operation.PATCH)}, label %do.patch
-    i64 {int(Operation.TOUCH)}, label %do.touch
   ]
 step:
   %following = getelementptr i8, ptr %at, i64 {COMMAND_BYTES}
@@ -529,7 +501,6 @@ go:
   %target = getelementptr i8, ptr %at, i64 %bytes
   br label %top
 finished:
-  store ptr %at, ptr %position.at
   ret i64 {STATUS_FINISHED}
 
 do.dispatch:
@@ -547,26 +518,6 @@ timed:
   call void @add_record(ptr %context, i64 {int(Context.RECORDS)}, i64 %w7, i64 %elapsed)
   br label %step
 
-do.wait:
-  %epoch = load i64, ptr %context
-  %epochs = mul i64 %epoch, %w3
-  %wide = add i64 %epochs, %w2
-  %value = trunc i64 %wide to i32
-  %waited = call i64 @wait(ptr %context, ptr %p1, i32 %value)
-  %blocked = icmp ne i64 %waited, 0
-  br i1 %blocked, label %stalled, label %step
-stalled:
-  %stall = load i64, ptr %stall.at
-  %stall.sum = add i64 %stall, %waited
-  store i64 %stall.sum, ptr %stall.at
-  call void @add_record(ptr %context, i64 {int(Context.WAIT_RECORDS)}, i64 %w4, i64 %waited)
-  br label %step
-
-do.advance:
-  %amount = trunc i64 %w2 to i32
-  call void @advance(ptr %p1, i32 %amount)
-  br label %step
-
 do.jump:
   br label %go
 
@@ -576,45 +527,32 @@ do.branch:
   %branch.bytes = select i1 %zero, i64 %w2, i64 {COMMAND_BYTES}
   br label %go
 
-do.advise:
-  %slow = load i64, ptr %slow.at
-  %cold = icmp ne i64 %slow, 0
-  %has.next = icmp ne i64 %w5, 0
-  %announce = and i1 %cold, %has.next
-  br i1 %announce, label %willneed, label %advise
+do.fetch:
+  %cold = load i64, ptr %cold.at
+  %is.cold = icmp ne i64 %cold, 0
+  %has.next = icmp ne i64 %w6, 0
+  %announce = and i1 %is.cold, %has.next
+  %fetch.start = call i64 @now()
+  br i1 %announce, label %willneed, label %fetch
 willneed:
-  %ignored = call i32 @madvise(ptr %p4, i64 %w5, i32 {_MADV_WILLNEED})
-  br label %advise
-advise:
-  %advice = trunc i64 %w3 to i32
-  %advise.start = call i64 @now()
-  %rc = call i32 @madvise(ptr %p1, i64 %w2, i32 %advice)
-  %bad = icmp ne i32 %rc, 0
-  br i1 %bad, label %failed, label %advised
-advised:
-  %advise.stop = call i64 @now()
-  %advise.ns = sub i64 %advise.stop, %advise.start
-  %expected = udiv i64 %w2, {SLOW_BYTES_PER_NS}
-  %relaxed = add i64 %expected, 100000
-  %is.slow = icmp ugt i64 %advise.ns, %relaxed
-  %is.slow.wide = zext i1 %is.slow to i64
-  store i64 %is.slow.wide, ptr %slow.at
-  br label %step
-failed:
-  %errno.at = call ptr @__errno_location()
-  %errno = load i32, ptr %errno.at
-  %again = icmp eq i32 %errno, 11
-  br i1 %again, label %advise, label %give.up
-give.up:
-  %errno.wide = zext i32 %errno to i64
-  store i64 %errno.wide, ptr %error.at
-  store ptr %at, ptr %position.at
-  ret i64 {STATUS_FAILED_CALL}
-
-do.epoch:
-  %old.epoch = load i64, ptr %context
-  %new.epoch = add i64 %old.epoch, 1
-  store i64 %new.epoch, ptr %context
+  %ignored = call i32 @madvise(ptr %p5, i64 %w6, i32 {_MADV_WILLNEED})
+  %cooler = sub i64 %cold, 1
+  store i64 %cooler, ptr %cold.at
+  br label %fetch
+fetch:
+  call void @dispatch(ptr %context, ptr %p1, ptr %p2, i64 %w3, i64 %w4, ptr null, i64 0)
+  %fetch.stop = call i64 @now()
+  %fetch.ns = sub i64 %fetch.stop, %fetch.start
+  call void @add_record(ptr %context, i64 {int(Context.FETCH_RECORDS)}, i64 %w7, i64 %fetch.ns)
+  %fetched.at = getelementptr i64, ptr %p2, i64 1
+  %fetched = load i64, ptr %fetched.at
+  %expected = udiv i64 %fetched, {SLOW_BYTES_PER_NS}
+  %relaxed = add i64 %expected, {SLOW_NS}
+  %is.slow = icmp ugt i64 %fetch.ns, %relaxed
+  %disk = and i1 %is.slow, %has.next
+  br i1 %disk, label %chill, label %step
+chill:
+  store i64 {COLD_FETCHES}, ptr %cold.at
   br label %step
 
 do.patch:
@@ -638,18 +576,6 @@ patch.one:
   store i64 %address, ptr %slot
   %entry.next = add i64 %entry.index, 1
   br label %patch.loop
-
-do.touch:
-  br label %touch.loop
-touch.loop:
-  %touched = phi i64 [ 0, %do.touch ], [ %touched.next, %touch.one ]
-  %touch.more = icmp ult i64 %touched, %w2
-  br i1 %touch.more, label %touch.one, label %step
-touch.one:
-  %page = getelementptr i8, ptr %p1, i64 %touched
-  %read = load volatile i8, ptr %page
-  %touched.next = add i64 %touched, 4096
-  br label %touch.loop
 }}
 
 ; SIGINT while a step runs on the main thread: stop the step, then let Python's own
@@ -696,5 +622,5 @@ caught:
 }}
 """
 
-TEXT = _DECLARATIONS + _POOL + _COUNTERS + _KERNELS + _LOOP
+TEXT = _DECLARATIONS + _POOL + _RECORDS + _KERNELS + _LOOP
 """The whole module; compiled once per machine and kept in the cache."""

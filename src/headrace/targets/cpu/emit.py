@@ -55,7 +55,7 @@ _Names = dict[str, Value]
 
 
 @dataclass(frozen=True)
-class _Context:
+class Context:
     """Where emission stands: bound names, the vector axis, and offsets so far.
 
     `base` holds, per index expression, the sum of the terms whose names are bound, and
@@ -70,7 +70,7 @@ class _Context:
 
 
 @dataclass
-class _Typed:
+class Typed:
     value: Value
     dtype: DType
 
@@ -111,7 +111,7 @@ class NestEmitter:
         self._machine = machine
         self._ranges = {**nest.ranges, **axis_ranges(schedule.order)}
         self._halo = halo_pieces(kernel)
-        self._registers: dict[str, _Typed] = {}
+        self._registers: dict[str, Typed] = {}
         self._arrays: dict[str, Value] = {}
         self.scratch_bytes = ZERO
         self._place_arrays()
@@ -232,16 +232,16 @@ class NestEmitter:
 
     # -- offsets ------------------------------------------------------------------
 
-    def _open(self, names: _Names) -> _Context:
+    def _open(self, names: _Names) -> Context:
         expressions: dict[Expr, tuple[Value, Expr]] = {}
         for phase in self._nest.phases:
             for access in phase.accesses():
                 expressions[access.offset] = (integer(0), access.offset)
                 for index, _ in access.guards:
                     expressions[index] = (integer(0), index)
-        return self._advance(_Context(names, base=expressions))
+        return self._advance(Context(names, base=expressions))
 
-    def _advance(self, context: _Context) -> _Context:
+    def _advance(self, context: Context) -> Context:
         """Adds the terms whose names are all bound; constants wait for the end."""
         base: dict[Expr, tuple[Value, Expr]] = {}
         for expr, (value, rest) in context.base.items():
@@ -258,10 +258,10 @@ class NestEmitter:
             base[expr] = (value, rest)
         return replace(context, base=base)
 
-    def _bind(self, context: _Context, axis: Axis, value: Value) -> _Context:
+    def _bind(self, context: Context, axis: Axis, value: Value) -> Context:
         return self._advance(replace(context, names={**context.names, axis.name: value}))
 
-    def _varying(self, expr: Expr, context: _Context, env: Mapping[str, _Typed]) -> bool:
+    def _varying(self, expr: Expr, context: Context, env: Mapping[str, Typed]) -> bool:
         """Whether an index differs between lanes."""
         if context.width == 1:
             return False
@@ -270,7 +270,7 @@ class NestEmitter:
             return True
         return any(width_of(env[n].value.type) > 1 for n in names if n in env)
 
-    def _all_names(self, context: _Context, env: Mapping[str, _Typed], expr: Expr) -> _Names:
+    def _all_names(self, context: Context, env: Mapping[str, Typed], expr: Expr) -> _Names:
         """Values for evaluating an index; the vector axis as a vector."""
         f = self._f
         names = dict(context.names)
@@ -282,11 +282,11 @@ class NestEmitter:
                 names[name] = self._as_index(env[name])
         return names
 
-    def _as_index(self, typed: _Typed) -> Value:
+    def _as_index(self, typed: Typed) -> Value:
         signed = typed.dtype.kind == "signed"
         return self._f.cast("sext" if signed else "zext", typed.value, "i64")
 
-    def _index(self, context: _Context, env: Mapping[str, _Typed], expr: Expr) -> Value:
+    def _index(self, context: Context, env: Mapping[str, Typed], expr: Expr) -> Value:
         """An index: scalar where all lanes agree, else a vector."""
         f = self._f
         if expr in context.base and not self._varying(expr, context, env):
@@ -300,7 +300,7 @@ class NestEmitter:
 
     # -- phases ------------------------------------------------------------------
 
-    def _point(self, context: _Context) -> None:
+    def _point(self, context: Context) -> None:
         self._registers = {}
         for phase, inner in zip(self._nest.phases, self._schedule.inner, strict=True):
             self._ranges.update(axis_ranges(phase.axes))
@@ -308,7 +308,7 @@ class NestEmitter:
 
     def _parallel(
         self,
-        context: _Context,
+        context: Context,
         phase: NestPhase,
         inner: tuple[str, int] | None,
         axes: list[Axis],
@@ -355,7 +355,7 @@ class NestEmitter:
         return f.add(low, f.mul(count, width))
 
     def _inside(
-        self, context: _Context, phase: NestPhase, inner: tuple[str, int] | None
+        self, context: Context, phase: NestPhase, inner: tuple[str, int] | None
     ) -> None:
         if phase.reduction is None:
             env = self._body(context, phase)
@@ -373,9 +373,9 @@ class NestEmitter:
             done = self._fold(context, phase, None, (context.width,), start)
         else:
             done = self._fold_row(context, phase, axis, inner, dtypes)
-        env: dict[str, _Typed] = {}
+        env: dict[str, Typed] = {}
         for write, value in zip(phase.results, done, strict=True):
-            self._write(context, env, write, _Typed(value, write.dtype))
+            self._write(context, env, write, Typed(value, write.dtype))
 
     def _initial(self, dtype: DType, value: object, width: int) -> Value:
         assert isinstance(value, (int, float, bool))
@@ -383,7 +383,7 @@ class NestEmitter:
 
     def _fold_row(
         self,
-        context: _Context,
+        context: Context,
         phase: NestPhase,
         axis: Axis,
         inner: tuple[str, int],
@@ -414,7 +414,7 @@ class NestEmitter:
 
     def _fold(
         self,
-        context: _Context,
+        context: Context,
         phase: NestPhase,
         vector: Axis | None,
         widths: tuple[int, ...],
@@ -423,7 +423,7 @@ class NestEmitter:
         """Loops over the reduction axes; `start` has the carried values of each width."""
         axes = [a for a in phase.reduction_axes if a is not vector]
 
-        def nest(within: _Context, left: list[Axis], carried: list[Value]) -> list[Value]:
+        def nest(within: Context, left: list[Axis], carried: list[Value]) -> list[Value]:
             if left:
                 size = self._entry.size(left[0].size)
                 return self._f.loop(
@@ -441,7 +441,7 @@ class NestEmitter:
 
     def _vector_steps(
         self,
-        context: _Context,
+        context: Context,
         phase: NestPhase,
         axis: Axis,
         widths: tuple[int, ...],
@@ -462,7 +462,7 @@ class NestEmitter:
             low = end
         return done
 
-    def _step(self, context: _Context, phase: NestPhase, carried: list[Value]) -> list[Value]:
+    def _step(self, context: Context, phase: NestPhase, carried: list[Value]) -> list[Value]:
         assert phase.reduction is not None
         env = self._body(context, phase)
         for write in phase.writes:
@@ -474,11 +474,11 @@ class NestEmitter:
     def _combine(
         self, combiner: Combiner, dtypes: list[DType], left: list[Value], right: list[Value]
     ) -> list[Value]:
-        env: dict[str, _Typed] = {}
+        env: dict[str, Typed] = {}
         for name, value, dtype in zip(combiner.left, left, dtypes, strict=True):
-            env[name] = _Typed(value, dtype)
+            env[name] = Typed(value, dtype)
         for name, value, dtype in zip(combiner.right, right, dtypes, strict=True):
-            env[name] = _Typed(value, dtype)
+            env[name] = Typed(value, dtype)
         for item in combiner.body:
             env[item.result] = self._scalar_item(env, item, rounded=False)
         return [
@@ -488,8 +488,8 @@ class NestEmitter:
 
     # -- bodies ------------------------------------------------------------------
 
-    def _body(self, context: _Context, phase: NestPhase) -> dict[str, _Typed]:
-        env: dict[str, _Typed] = {}
+    def _body(self, context: Context, phase: NestPhase) -> dict[str, Typed]:
+        env: dict[str, Typed] = {}
         for item in phase.body:
             if isinstance(item, Read):
                 env[item.result] = self._read(context, env, item)
@@ -500,8 +500,8 @@ class NestEmitter:
         return env
 
     def _index_value(
-        self, context: _Context, env: Mapping[str, _Typed], item: IndexValue
-    ) -> _Typed:
+        self, context: Context, env: Mapping[str, Typed], item: IndexValue
+    ) -> Typed:
         value = self._index(context, env, item.value)
         if item.dtype.is_float:
             value = self._f.cast("sitofp", value, compute_type(item.dtype))
@@ -509,14 +509,14 @@ class NestEmitter:
             value = self._f.compare("ne", value, 0)
         elif item.dtype.bits < 64:
             value = self._f.cast("trunc", value, compute_type(item.dtype))
-        return _Typed(value, item.dtype)
+        return Typed(value, item.dtype)
 
     def _scalar_item(
-        self, env: Mapping[str, _Typed], item: Compute | Constant, *, rounded: bool = True
-    ) -> _Typed:
+        self, env: Mapping[str, Typed], item: Compute | Constant, *, rounded: bool = True
+    ) -> Typed:
         """One operation; a narrow float result is rounded to its type, but in a fold."""
         if isinstance(item, Constant):
-            return _Typed(scalar_constant(item.dtype, item.value), item.dtype)
+            return Typed(scalar_constant(item.dtype, item.value), item.dtype)
         operands = [env[o].value for o in item.operands]
         width = max(width_of(v.type) for v in operands)
         wide = [self._f.splat(v, width) for v in operands]
@@ -526,7 +526,7 @@ class NestEmitter:
         )
         if rounded and item.operation not in elementwise.EXACT:
             value = round_to(self._f, item.dtype, value, self._machine)
-        return _Typed(value, item.dtype)
+        return Typed(value, item.dtype)
 
     # -- memory ------------------------------------------------------------------
 
@@ -553,7 +553,7 @@ class NestEmitter:
             return encode(self._f, dtype, value, self._machine)
         return value if dtype.is_float else self._f.cast("zext", value, self._array_type(dtype))
 
-    def _read(self, context: _Context, env: Mapping[str, _Typed], read: Read) -> _Typed:
+    def _read(self, context: Context, env: Mapping[str, Typed], read: Read) -> Typed:
         access = read.access
         if access.place in self._nest.scalars:
             return self._registers[str(access.place)]
@@ -577,15 +577,15 @@ class NestEmitter:
             return [value]
 
         if condition is None:
-            return _Typed(loaded()[0], read.dtype)
+            return Typed(loaded()[0], read.dtype)
         probe = context.width if mask is not None or self._is_wide(context, env, access) else 1
         (value,) = f.branch(condition, loaded, lambda: [self._otherwise(read, probe)])
-        return _Typed(value, read.dtype)
+        return Typed(value, read.dtype)
 
     def _otherwise(self, read: Read, width: int) -> Value:
         return scalar_constant(read.dtype, read.otherwise or 0, width)
 
-    def _lane_local(self, context: _Context, access: Access) -> bool:
+    def _lane_local(self, context: Context, access: Access) -> bool:
         """A local array beside an outer vector: each element holds all lanes."""
         return (
             isinstance(access.place, str)
@@ -593,13 +593,13 @@ class NestEmitter:
             and access.place in self._nest.arrays
         )
 
-    def _is_wide(self, context: _Context, env: Mapping[str, _Typed], access: Access) -> bool:
+    def _is_wide(self, context: Context, env: Mapping[str, Typed], access: Access) -> bool:
         if self._lane_local(context, access):
             return context.width > 1
         return self._varying(access.offset, context, env)
 
     def _contiguous(
-        self, context: _Context, env: Mapping[str, _Typed], access: Access
+        self, context: Context, env: Mapping[str, Typed], access: Access
     ) -> int | None:
         """The constant stride along the vector axis, if that is all that differs."""
         if context.axis is None:
@@ -610,7 +610,7 @@ class NestEmitter:
         return stride(access, context.axis)
 
     def _scalar_offset(
-        self, context: _Context, env: Mapping[str, _Typed], access: Access
+        self, context: Context, env: Mapping[str, Typed], access: Access
     ) -> tuple[Value, int]:
         """The first lane's offset as (value, constant)."""
         f = self._f
@@ -628,8 +628,8 @@ class NestEmitter:
 
     def _load(
         self,
-        context: _Context,
-        env: Mapping[str, _Typed],
+        context: Context,
+        env: Mapping[str, Typed],
         access: Access,
         dtype: DType,
         mask: Value | None,
@@ -702,11 +702,11 @@ class NestEmitter:
         return result
 
     def _write(
-        self, context: _Context, env: Mapping[str, _Typed], write: Write, typed: _Typed
+        self, context: Context, env: Mapping[str, Typed], write: Write, typed: Typed
     ) -> None:
         f, width, access = self._f, context.width, write.access
         if access.place in self._nest.scalars:
-            self._registers[str(access.place)] = _Typed(typed.value, write.dtype)
+            self._registers[str(access.place)] = Typed(typed.value, write.dtype)
             return
         base, _, size_bytes = self._where(access, write.dtype)
         value = self._to_memory(access, write.dtype, typed.value)

@@ -1,6 +1,6 @@
 """Reduction of large angles modulo pi/2 (Payne and Hanek, 1983), per lane.
 
-Where |x| is above 2**27 a few parts of pi/2 do not suffice; the product of x with 192
+Where |x| is above 2**27 (2**18 without fma) a few parts of pi/2 do not suffice; the product of x with 192
 bits of 2/pi, taken from where they matter, does.
 """
 
@@ -11,7 +11,6 @@ from functools import cache
 
 from headrace.targets.cpu.ir_text import Function, Value, constant, integer, mangled, width_of
 
-_LIMIT = 134217728.0
 _NAME = "headrace_large_angle"
 _WORDS = 24
 
@@ -49,7 +48,8 @@ def _helper(f: Function) -> None:
     exponent = g.binary("and", g.binary("lshr", bits, 52), 0x7FF)
     mantissa = g.binary("and", bits, (1 << 52) - 1)
     mantissa = g.binary("or", mantissa, 1 << 52)
-    position = g.sub(exponent, 1075 + 2 - 64)
+    # Small angles come along in a vector of large ones; their lanes are not used.
+    position = g.maximum(g.sub(exponent, 1075 + 2 - 64), 0)
     word = g.binary("lshr", position, 6)
     shift = g.binary("and", position, 63)
     parts = [g.load("i64", g.element(table, g.add(word, i), 8), 8) for i in range(4)]
@@ -93,7 +93,7 @@ def reduce_large(f: Function, x: Value, r: Value, n: Value) -> tuple[Value, Valu
     """(r, n) with the lanes of large x replaced; infinite lanes hold anything."""
     _helper(f)
     magnitude = f.intrinsic(f"llvm.fabs.{mangled(x.type)}", x.type, x)
-    large = f.compare("ogt", magnitude, _LIMIT)
+    large = f.compare("ogt", magnitude, 2.0**27 if f.has_fma else 2.0**18)
     large = f.binary("and", large, f.compare("olt", magnitude, math.inf))
     width = width_of(x.type)
     any_large = large

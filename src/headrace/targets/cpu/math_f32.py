@@ -53,8 +53,7 @@ def exponential(f: Function, x: Value) -> Value:
 def exponential_normal(f: Function, x: Value) -> Value:
     """e**x where results below the normal numbers may be 2**-126: x is held in -87..88."""
     p, n = _parts(f, _clamp(f, x, -87.0, 88.0))
-    bits = f.add(f.bitcast(p, n.type), f.binary("shl", n, 23))
-    return f.bitcast(bits, x.type)
+    return f.mul(p, _power_of_two(f, n, x.type))
 
 
 def logistic(f: Function, x: Value) -> Value:
@@ -73,7 +72,7 @@ def tanh(f: Function, x: Value) -> Value:
     small = f.fma(f.mul(x, z), polynomial(f, z, _TANH), x)
     e = exponential_normal(f, f.mul(a, 2.0))
     big = f.sub(constant(x.type, 1.0), f.div(constant(x.type, 2.0), f.add(e, 1.0)))
-    return f.select(f.compare("olt", a, 0.625), small, copysign(f, big, x))
+    return copysign(f, f.select(f.compare("olt", a, 0.625), small, big), x)
 
 
 # erf(x) / x - 1 over x**2 in 0..0.9, and -log(erfc(x)) / x over x in 0.92..4.

@@ -2,8 +2,8 @@
 
 No call leaves the object file. Each is good to a few units in the last place; f32
 functions without a code of their own (`math_f32.py`) go through these, which makes them
-correctly rounded but for rare ties. Polynomials are Taylor series or were fitted by
-least squares on Chebyshev nodes; the reductions are the classical ones (Cody and Waite;
+correctly rounded but for rare ties. Polynomials are Taylor series or Chebyshev fits of
+40 digits; the reductions are the classical ones (Cody and Waite;
 Muller, "Elementary Functions", 2016).
 """
 
@@ -419,43 +419,42 @@ def logistic(f: Function, x: Value) -> Value:
     return f.div(constant(x.type, 1.0), f.add(exponential(f, f.neg(x)), 1.0))
 
 
-# erf(x) / x over x**2 in 0..1.
+# erf(x) / x - 1 over x**2 in 0..1.
 _ERF_SMALL = (
-    -2.499000735471404e-09,
-    1.6576704894537283e-08,
-    -4.965852877691616e-08,
-    9.813458772720736e-08,
-    -2.567773385747151e-07,
-    1.7170527679431794e-06,
-    -1.4963035134486028e-05,
-    0.00012056700967096113,
-    -0.000854836111340268,
-    0.00522397818162186,
-    -0.026866170700375287,
-    0.11283791671246504,
-    -0.3761263890318987,
-    1.1283791670955126,
+    5.957176147748911e-11,
+    -1.1372848856791674e-09,
+    1.4659775274047436e-08,
+    -1.6350312701054695e-07,
+    1.6461000484121368e-06,
+    -1.4925595266831182e-05,
+    0.0001205533111164271,
+    -0.000854832698083379,
+    0.0052239776248180145,
+    -0.026866170645076792,
+    0.11283791670954879,
+    -0.3761263890318375,
+    0.1283791670955126,
 )
 # erfc(x) * e**(x*x) over (x - 2) / (x + 2), x in 1..6.2.
 _ERFCX = (
-    -0.00011889015450700957,
-    0.00021577624885418524,
-    -9.187895750834478e-05,
-    -5.192114147346246e-05,
-    5.129610190887994e-05,
-    1.3922744982067775e-06,
-    -2.2050506749921844e-05,
-    -2.640363471935113e-05,
-    2.819523249283296e-05,
-    0.00017421375128718838,
-    4.352628723260052e-05,
-    -0.0009819690504564989,
-    -0.0008471425813930535,
-    0.00699746153157915,
-    0.0037328923968650766,
-    -0.07897858101338348,
-    0.24165819424249968,
-    -0.4271858474139667,
+    1.574116219767281e-07,
+    -6.455965854212365e-07,
+    -5.043915347430313e-07,
+    1.269382010353077e-06,
+    3.7563710081972943e-06,
+    1.378276162536471e-06,
+    -1.3960571957974797e-05,
+    -2.757880944558994e-05,
+    2.7524665128628192e-05,
+    0.00017436113332546522,
+    4.3555650385975625e-05,
+    -0.0009819770266605637,
+    -0.0008471432524724093,
+    0.006997461739224897,
+    0.0037328924043526076,
+    -0.0789785810157325,
+    0.24165819424246632,
+    -0.4271858474139584,
     0.25539567631050575,
 )
 
@@ -465,7 +464,7 @@ def erf(f: Function, x: Value) -> Value:
     a = absolute(f, x)
     near = f.compare("olt", a, 1.0)
     small = f.select(near, x, 0.0)
-    inner = f.mul(small, polynomial(f, f.mul(small, small), _ERF_SMALL))
+    inner = f.fma(polynomial(f, f.mul(small, small), _ERF_SMALL), small, small)
     far = _clamp(f, a, 1.0, 6.2)
     t = f.div(f.sub(far, 2.0), f.add(far, 2.0))
     tail = f.mul(exponential(f, f.neg(f.mul(far, far))), polynomial(f, t, _ERFCX))

@@ -217,8 +217,8 @@ def _decode_table(f: Function, dtype: DType, raw: Value) -> Value:
 def _encode_small(f: Function, dtype: DType, value: Value) -> Value:
     """f32 to an 8, 6 or 4-bit float by searching the borders between its values.
 
-    Borders are half-way points; at one the even code is taken. There are at most 127
-    positive values, so a binary search takes 7 steps whatever the format is.
+    Borders are half-way points; at one the even code is taken. A binary search takes at
+    most 9 steps whatever the format is.
     """
     if not is_float(value.type):
         raise AssertionError("only floats are encoded as narrow floats")
@@ -256,21 +256,28 @@ def _emit_search(f: Function, dtype: DType, name: str) -> None:
         middle = np.float32((low + high) / 2)
         stays = code(float(middle)) == low_code
         borders.append(float(np.nextafter(middle, np.float32(np.inf)) if stays else middle))
-    greatest = np.float32(finite[-1][0])
-    over_code = code(float(np.finfo(np.float32).max))
-    if over_code != finite[-1][1]:
-        # The first f32 that overflows, found by bisection over the bits.
-        low_bits, high_bits = int(greatest.view(np.uint32)), 0x7F7FFFFF
-        while high_bits - low_bits > 1:
-            middle_bits = (low_bits + high_bits) // 2
-            probe = float(np.uint32(middle_bits).view(np.float32))
-            if code(probe) == finite[-1][1]:
-                low_bits = middle_bits
+
+    def first(bits_low: int, bits_high: int, wanted: int) -> float:
+        """The least f32, by bits, that has the code; found by bisection."""
+        while bits_high - bits_low > 1:
+            middle_bits = (bits_low + bits_high) // 2
+            if code(float(np.uint32(middle_bits).view(np.float32))) == wanted:
+                bits_high = middle_bits
             else:
-                high_bits = middle_bits
-        borders.append(float(np.uint32(high_bits).view(np.float32)))
-    codes = [c for _, c in finite] + ([over_code] if over_code != finite[-1][1] else [])
-    steps = 7 if len(codes) <= 128 else 8
+                bits_low = middle_bits
+        return float(np.uint32(bits_high).view(np.float32))
+
+    codes = [c for _, c in finite]
+    if code(0.0) != codes[0]:  # a type without a zero
+        least = int(np.float32(finite[0][0]).view(np.uint32))
+        borders.insert(0, first(0, least, codes[0]))
+        codes.insert(0, code(0.0))
+    over = code(float(np.finfo(np.float32).max))
+    if over != codes[-1]:
+        greatest = int(np.float32(finite[-1][0]).view(np.uint32))
+        borders.append(first(greatest, 0x7F7FFFFF, over))
+        codes.append(over)
+    steps = (len(codes) - 1).bit_length()
     size = 1 << steps
     borders += [float("inf")] * (size - len(borders))
     codes += [codes[-1]] * (size - len(codes))

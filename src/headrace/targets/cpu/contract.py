@@ -1,0 +1,606 @@
+"""Products and convolutions: register tiles over packed weights.
+
+One sum of products per outer point, then maps over its result (bias, activation,
+residual). The outer axes part into *columns* (one axis, contiguous in the right operand:
+vectors), *rows* (not in the right operand) and *batch* (the rest). A tile is `rows x
+vectors` accumulators that stay in registers for the whole sum; each step broadcasts one
+element a row from the left operand and loads the vectors from the right.
+
+A convolution is the same thing (implicit GEMM): on padded NHWC the kernel's width and the
+input channels are one contiguous run, and a row's start is computed, not looked up, so
+any stride, halo or size is the same code. Measured in `notes/cpu_codegen.md`: 93-98 % of
+the FMA peak at 6 x 16 with AVX2; packing the left operand gains nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from headrace.base.dtypes import F32
+from headrace.base.symbols import ZERO, Expr, as_expr, ceildiv, dim, product
+from headrace.kernel.description import Axis, Compute, Kernel
+from headrace.kernel.target import Launch, SliceRule, Specialisation
+from headrace.targets.cpu.contract_wishes import layout_wishes
+from headrace.targets.cpu.emit import Context, NestEmitter, Schedule, Typed, widths_for
+from headrace.targets.cpu.entry import divide, evaluate
+from headrace.targets.cpu.halo import emit_halo
+from headrace.targets.cpu.ir_text import Module, Value, constant, integer, vector_type
+from headrace.targets.cpu.machine import Machine
+from headrace.targets.cpu.nest import Nest, Read, lower
+
+__all__ = ["emit", "layout_wishes", "match"]
+
+_ACCUMULATORS = 12
+_UNROLL = 4
+_PREFETCH_BYTES = 512
+_L2_BYTES = 192 << 10
+"""Weights of a column block up to this are reread for every row tile (L2 holds 512 KiB)."""
+
+
+@dataclass(frozen=True)
+class ContractPlan:
+    """How a contraction becomes loops.
+
+    Attributes:
+        nest: the kernel on offsets; phase 0 is the sum of products.
+        left, right: its two reads.
+        column, rows, batch: the outer axes by role.
+        sums: reduction axes, outermost first.
+        tile: columns of one panel; a multiple of the vector width.
+        row_tile: rows of one tile.
+        panels: panels that one tile covers at once (few rows need more columns).
+        row_block, column_block: rows, and panels, of one workgroup.
+    """
+
+    nest: Nest
+    left: Read
+    right: Read
+    column: Axis
+    rows: tuple[Axis, ...]
+    batch: tuple[Axis, ...]
+    sums: tuple[Axis, ...]
+    tile: int
+    row_tile: int
+    panels: int
+    row_block: int
+    column_block: int
+
+    @property
+    def row_count(self) -> Expr:
+        return product(a.size for a in self.rows)
+
+    @property
+    def panel_count(self) -> Expr:
+        return ceildiv(self.column.size, self.tile)
+
+
+def match(kernel: Kernel, machine: Machine) -> ContractPlan | None:
+    """Kernels of one f32 sum of products and maps after it."""
+    nest = lower(kernel)
+    if not nest.phases:
+        return None
+    first, *rest = nest.phases
+    if first.reduction is None or first.parallel or first.writes or not first.reduction_axes:
+        return None
+    if first.reduction.combiner.kind != "add" or len(first.results) != 1:
+        return None
+    if first.results[0].access.place not in nest.scalars or first.results[0].dtype != F32:
+        return None
+    if any(p.axes or p.reduction is not None for p in rest):
+        return None
+    reads = first.reads
+    if len(reads) != 2 or len(first.body) != 3 or any(r.dtype != F32 for r in reads):
+        return None
+    last = first.body[-1]
+    if not isinstance(last, Compute) or last.operation != "multiply":
+        return None
+    if set(last.operands) != {r.result for r in reads} or any(r.access.guards for r in reads):
+        return None
+    if not all(isinstance(r.access.place, int) for r in reads):
+        return None
+    for left, right in (reads, reads[::-1]):
+        plan = _plan(nest, left, right, machine)
+        if plan is not None:
+            return plan
+    return None
+
+
+def _plan(nest: Nest, left: Read, right: Read, machine: Machine) -> ContractPlan | None:
+    a, b = left.access.offset, right.access.offset
+    sums = nest.phases[0].reduction_axes
+    names = [s.name for s in sums]
+    outer = {axis.name for axis in nest.outer}
+    for offset in (a, b):
+        if not offset.is_linear_in(names):
+            return None
+        if any(offset.coefficient(n).names & (outer | set(names)) for n in names):
+            return None
+    tile = 2 * machine.width
+    columns = [x for x in nest.outer if x.name not in a.names and _contiguous(b, x.name, tile)]
+    if not columns:
+        return None
+    column = max(columns, key=lambda x: _guess(x.size))
+    rows = tuple(x for x in nest.outer if x is not column and x.name not in b.names)
+    batch = tuple(x for x in nest.outer if x is not column and x not in rows)
+    ordered = tuple(sorted(sums, key=lambda s: -_guess(b.coefficient(s.name))))
+    row_tile, panels = _register_tile(rows, column, tile // machine.width, tile)
+    plan = ContractPlan(
+        nest, left, right, column, rows, batch, ordered, tile, row_tile, panels, 0, 0
+    )
+    return _with_blocks(plan)
+
+
+def _guess(size: Expr) -> int:
+    return size.value if size.is_constant else 64
+
+
+def _contiguous(offset: Expr, axis: str, tile: int) -> bool:
+    """Whether `tile` columns from a multiple of it stand side by side."""
+    if axis not in offset.names:
+        return False
+    panel = dim("%p") * tile
+    first = offset.substitute({axis: panel})
+    return all(
+        offset.substitute({axis: panel + c}) - first == as_expr(c) for c in range(1, tile)
+    )
+
+
+def _register_tile(
+    rows: Sequence[Axis], column: Axis, vectors: int, tile: int
+) -> tuple[int, int]:
+    """Rows and panels of a tile: 12 accumulators hide the FMA's latency."""
+    row_tile = _ACCUMULATORS // vectors
+    count = product(a.size for a in rows)
+    if not count.is_constant or count.value >= row_tile:
+        return row_tile, 1
+    few = max(1, count.value)
+    panels = max(1, 8 // (few * vectors))
+    if column.size.is_constant:
+        panels = min(panels, max(1, column.size.value // tile))
+    return few, panels
+
+
+def _with_blocks(plan: ContractPlan) -> ContractPlan:
+    """Workgroups: enough to share out, each with its weights in the nearest cache.
+
+    Large weights are cut along columns, so that a part of them is enough for a workgroup
+    (streaming slices them there); small ones along rows.
+    """
+    depth = 1
+    for axis in plan.sums:
+        depth *= _guess(axis.size)
+    panel_bytes = depth * plan.tile * 4
+    panel_count = max(1, _guess(plan.panel_count))
+    row_tiles = max(1, -(-_guess_rows(plan) // plan.row_tile))
+    batch = 1
+    for axis in plan.batch:
+        batch *= _guess(axis.size)
+    if panel_bytes * panel_count <= _L2_BYTES and row_tiles * batch >= 16:
+        column_block = panel_count
+    else:
+        wanted = 16 if row_tiles * batch < 8 else 8
+        column_block = max(
+            1, panel_count // wanted, min(panel_count, _L2_BYTES // panel_bytes // 2)
+        )
+        column_block = min(column_block, max(1, panel_count // 8))
+    column_block = -(-column_block // plan.panels) * plan.panels
+    columns = max(1, -(-panel_count // column_block))
+    pieces = max(1, 24 // (columns * batch))
+    block_tiles = max(1, -(-row_tiles // pieces))
+    # Below 100,000 multiply-adds a workgroup costs more to hand out than it saves.
+    least = max(1, 100_000 // max(1, plan.row_tile * column_block * plan.tile * depth))
+    block_tiles = min(max(block_tiles, least), row_tiles)
+    return replace(plan, row_block=block_tiles * plan.row_tile, column_block=column_block)
+
+
+def _guess_rows(plan: ContractPlan) -> int:
+    total = 1
+    for axis in plan.rows:
+        total *= axis.size.value if axis.size.is_constant else 128
+    return total
+
+
+def emit(
+    module: Module, symbol: str, kernel: Kernel, schedule: ContractPlan, machine: Machine
+) -> tuple[Specialisation, ...]:
+    """One function, one launch: x row blocks, y column blocks, z batch."""
+    emitter = ContractEmitter(module, symbol, kernel, schedule, machine)
+    emitter.emit()
+    launch = Launch(
+        symbol,
+        emitter.workgroups(),
+        ZERO,
+        _slice_rule(kernel, schedule),
+        "convolution" if len(schedule.sums) > 1 else "contract",
+    )
+    return (Specialisation((), (launch,)),)
+
+
+def _slice_rule(kernel: Kernel, plan: ContractPlan) -> SliceRule | None:
+    """Cut along columns, where a column block is a run of the weight's panels."""
+    operand = plan.right.access.place
+    assert isinstance(operand, int)
+    weight = kernel.operands[operand]
+    if not weight.constant or plan.batch:
+        return None
+    panel = plan.right.access.offset.substitute({plan.column.name: dim("%p") * plan.tile})
+    if not panel.is_linear_in(["%p"]):
+        return None
+    stride = panel.coefficient("%p")
+    depth = product(a.size for a in plan.sums)
+    if stride != depth * plan.tile:
+        return None
+    return SliceRule(operand, 1, stride * (plan.column_block * weight.dtype.size_bytes))
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Columns that one vector holds: from `lane` of panel `panel`, `width` of them."""
+
+    panel: int
+    lane: int
+    width: int
+
+
+_RowBody: TypeAlias = Callable[[Value, int], None]
+_ColumnBody: TypeAlias = Callable[[Value, Sequence[_Piece]], None]
+
+
+class ContractEmitter(NestEmitter):
+    """Emits the function; the maps after the sum go through `NestEmitter`."""
+
+    def __init__(
+        self, module: Module, symbol: str, kernel: Kernel, plan: ContractPlan, machine: Machine
+    ) -> None:
+        epilogue = replace(plan.nest, phases=plan.nest.phases[1:])
+        order = (*plan.batch, *plan.rows, plan.column)
+        none = (None,) * len(epilogue.phases)
+        schedule = Schedule("contract", order, machine.width, none, 0, 1)
+        super().__init__(module, symbol, kernel, epilogue, schedule, machine)
+        self._plan = plan
+        first = plan.nest.phases[0]
+        assert first.reduction is not None
+        self._sum_name = str(first.results[0].access.place)
+        start = first.reduction.initial[0]
+        assert isinstance(start, (int, float))
+        self._start = float(start)
+
+    # -- grid ---------------------------------------------------------------------
+
+    def workgroups(self) -> tuple[Expr, Expr, Expr]:
+        """Row blocks (and behind them a workgroup for each piece of halo), column blocks,
+        batch points."""
+        plan = self._plan
+        return (
+            ceildiv(plan.row_count, plan.row_block) + len(self._halo),
+            ceildiv(plan.panel_count, plan.column_block),
+            product(a.size for a in plan.batch),
+        )
+
+    def emit(self) -> None:
+        f = self._f
+        row_blocks = self._entry.size(ceildiv(self._plan.row_count, self._plan.row_block))
+
+        def workgroup(x: Value, y: Value, z: Value) -> None:
+            if not self._halo:
+                self._block(x, y, z)
+                return
+
+            def halo() -> None:
+                at_origin = f.compare("eq", f.binary("or", y, z), 0)
+                piece = f.sub(x, row_blocks)
+                f.branch(
+                    at_origin,
+                    lambda: emit_halo(self._entry, self._halo, piece, self._machine),
+                )
+
+            f.branch(f.compare("slt", x, row_blocks), lambda: self._block(x, y, z), halo)
+
+        self._entry.tiles_3d(workgroup)
+        self._entry.finish()
+
+    def _block(self, x: Value, y: Value, z: Value) -> None:
+        """One workgroup: its rows by its columns."""
+        plan, f = self._plan, self._f
+        names = {**self._entry.names, **self._unravel(plan.batch, z)}
+        rows = self._entry.size(plan.row_count)
+        first = f.mul(x, plan.row_block)
+        end = f.minimum(f.add(first, plan.row_block), rows)
+        panels = self._entry.size(plan.panel_count)
+        low = f.mul(y, plan.column_block)
+        high = f.minimum(f.add(low, plan.column_block), panels)
+        if self._rows_outside():
+            self._row_tiles(first, end, lambda r, n: self._column_tiles(low, high, r, n, names))
+        else:
+            self._column_loop(
+                low,
+                high,
+                lambda p, pieces: self._row_tiles(
+                    first,
+                    end,
+                    lambda r, n: self._register_tile_at(
+                        self._rows_from(r, n), p, pieces, names
+                    ),
+                ),
+            )
+
+    def _rows_outside(self) -> bool:
+        """Rows outside columns where the block's weights stay in L2 anyway."""
+        plan = self._plan
+        depth = 1
+        for axis in plan.sums:
+            depth *= _guess(axis.size)
+        return depth * plan.tile * 4 * plan.column_block <= _L2_BYTES
+
+    def _column_tiles(
+        self, low: Value, high: Value, row: Value, count: int, names: Mapping[str, Value]
+    ) -> None:
+        rows = self._rows_from(row, count)
+        self._column_loop(
+            low, high, lambda p, pieces: self._register_tile_at(rows, p, pieces, names)
+        )
+
+    def _row_tiles(self, first: Value, end: Value, body: _RowBody) -> None:
+        """Tiles of full height, then the rest."""
+        plan, f = self._plan, self._f
+        height = plan.row_tile
+        total = plan.row_count
+        if total.is_constant and total.value <= plan.row_block:
+            self._static_rows(total.value, body)
+            return
+        whole = f.sub(end, f.binary("urem", f.sub(end, first), height))
+
+        def full(r: Value, _: list[Value]) -> None:
+            body(r, height)
+
+        f.loop(first, whole, height, full)
+        if total.is_constant:
+            rest = total.value % height
+            if rest:
+                f.branch(f.compare("slt", whole, end), lambda: body(whole, rest))
+            return
+        start = whole
+        for part in (3, 1) if height > 3 else (1,):
+            stop = f.sub(end, f.binary("urem", f.sub(end, start), part)) if part > 1 else end
+
+            def partial(r: Value, _: list[Value], part: int = part) -> None:
+                body(r, part)
+
+            f.loop(start, stop, part, partial)
+            start = stop
+
+    def _static_rows(self, total: int, body: _RowBody) -> None:
+        """A known number of rows: shorter tiles rather than one very short (its sums would
+        wait for themselves: 49 rows are 4 x 6 and 5 x 5)."""
+        f, height = self._f, self._plan.row_tile
+        tall, rest = divmod(total, height)
+        short = 0
+        if 0 < rest < height - 2:
+            tiles = -(-total // height)
+            lacking = tiles * height - total
+            if lacking <= tiles:
+                tall, short, rest = tiles - lacking, lacking, 0
+        f.loop(0, tall * height, height, lambda r, _: body(r, height))
+        begin = tall * height
+        f.loop(
+            begin, begin + short * (height - 1), height - 1, lambda r, _: body(r, height - 1)
+        )
+        if rest:
+            body(integer(total - rest), rest)
+
+    def _column_loop(self, low: Value, high: Value, body: _ColumnBody) -> None:
+        """Panels of a block: several at once, then one by one, then a partial one."""
+        plan, f = self._plan, self._f
+        size = plan.column.size
+        width = self._machine.width
+        vectors = [_Piece(0, lane, width) for lane in range(0, plan.tile, width)]
+        full = self._entry.size(size // plan.tile)
+        end = f.minimum(high, full)
+        start = low
+        if plan.panels > 1:
+            many = [replace(v, panel=q) for q in range(plan.panels) for v in vectors]
+            count = f.binary("udiv", f.maximum(f.sub(end, low), 0), plan.panels)
+            stop = f.add(low, f.mul(count, plan.panels))
+            f.loop(low, stop, plan.panels, lambda p, _: body(p, many))
+            start = stop
+        f.loop(start, end, 1, lambda p, _: body(p, vectors))
+        if size.is_constant:
+            rest = size.value % plan.tile
+            if rest:
+                pieces: list[_Piece] = []
+                lane = 0
+                for part in widths_for(as_expr(rest), width):
+                    while rest - lane >= part:
+                        pieces.append(_Piece(0, lane, part))
+                        lane += part
+                f.branch(f.compare("slt", full, high), lambda: body(full, pieces))
+            return
+
+        def single(c: Value, _: list[Value]) -> None:
+            self._single = c
+            body(full, [_Piece(0, 0, 1)])
+            self._single = None
+
+        def tail() -> None:
+            columns = self._entry.size(size)
+            f.loop(f.mul(full, plan.tile), columns, 1, single)
+
+        f.branch(f.compare("slt", full, high), tail)
+
+    _single: Value | None = None
+    """The column, where columns go one by one (the rest of a dynamic number of them)."""
+
+    # -- rows ----------------------------------------------------------------------
+
+    def _unravel(self, axes: Sequence[Axis], number: Value) -> dict[str, Value]:
+        """Indices of a linear number over axes."""
+        f = self._f
+        names: dict[str, Value] = {}
+        for axis in reversed(axes[1:]):
+            size = self._entry.size(axis.size)
+            above = divide(f, number, size, quotient=True, positive=True)
+            names[axis.name] = f.sub(number, f.mul(above, size))
+            number = above
+        if axes:
+            names[axes[0].name] = number
+        return names
+
+    def _rows_from(self, row: Value, count: int) -> list[dict[str, Value]]:
+        """Indices of `count` rows from `row`: one division, then steps with a carry."""
+        f, axes = self._f, self._plan.rows
+        names = self._unravel(axes, row)
+        found = [names]
+        for _ in range(count - 1):
+            following: dict[str, Value] = {}
+            carry: Value | None = None
+            for axis in reversed(axes):
+                value = names[axis.name]
+                if carry is None:
+                    value = f.add(value, 1)
+                else:
+                    value = f.add(value, f.cast("zext", carry, "i64"))
+                if axis is not axes[0]:
+                    over = f.compare("eq", value, self._entry.size(axis.size))
+                    value = f.select(over, 0, value)
+                    carry = over
+                following[axis.name] = value
+            names = following
+            found.append(names)
+        return found
+
+    # -- the tile ---------------------------------------------------------------------
+
+    def _register_tile_at(
+        self,
+        rows: list[dict[str, Value]],
+        panel: Value,
+        pieces: Sequence[_Piece],
+        names: Mapping[str, Value],
+    ) -> None:
+        """Sums of `rows` x `pieces`, then the maps over them."""
+        plan, f = self._plan, self._f
+        none = {s.name: ZERO for s in plan.sums}
+        a = plan.left.access.offset.substitute(none)
+        b = plan.right.access.offset.substitute(none)
+        left = [self._pointer(plan.left, a, {**names, **row}) for row in rows]
+        panels = sorted({p.panel for p in pieces})
+        columns = {q: self._column(panel, q) for q in panels}
+        if self._single is None:
+            b = b.substitute({plan.column.name: dim("%p") * plan.tile})
+            bound = {q: {**names, "%p": f.add(panel, q)} for q in panels}
+        else:
+            bound = {q: {**names, plan.column.name: columns[q]} for q in panels}
+        right = {q: self._pointer(plan.right, b, bound[q]) for q in panels}
+        start = [
+            constant(vector_type("float", p.width), self._start) for _ in rows for p in pieces
+        ]
+        sums = self._sum(left, right, pieces, start)
+        for number, row in enumerate(rows):
+            context = self._open({**names, **row})
+            for position, piece in enumerate(pieces):
+                value = sums[number * len(pieces) + position]
+                at = f.add(columns[piece.panel], piece.lane)
+                self._registers = {self._sum_name: Typed(value, F32)}
+                self._maps(context, at, piece.width)
+
+    def _column(self, panel: Value, number: int) -> Value:
+        """The first column of a panel."""
+        if self._single is not None:
+            return self._single
+        return self._f.mul(self._f.add(panel, number), self._plan.tile)
+
+    def _pointer(self, read: Read, offset: Expr, names: Mapping[str, Value]) -> Value:
+        assert isinstance(read.access.place, int)
+        base = self._entry.bindings[read.access.place]
+        at = evaluate(self._f, offset, names, self._ranges)
+        return self._f.element(base, at, 4)
+
+    def _sum(
+        self,
+        left: list[Value],
+        right: dict[int, Value],
+        pieces: Sequence[_Piece],
+        start: list[Value],
+    ) -> list[Value]:
+        """Loops over the sums, the innermost unrolled."""
+        plan, f = self._plan, self._f
+        a, b = plan.left.access.offset, plan.right.access.offset
+
+        def nest(
+            axes: Sequence[Axis], lefts: list[Value], rights: dict[int, Value], acc: list[Value]
+        ) -> list[Value]:
+            axis, rest = axes[0], axes[1:]
+            size = self._entry.size(axis.size)
+            a_step = self._entry.size(a.coefficient(axis.name) * 4)
+            b_step = self._entry.size(b.coefficient(axis.name) * 4)
+            if rest:
+
+                def outer(i: Value, carried: list[Value]) -> list[Value]:
+                    a_at, b_at = f.mul(i, a_step), f.mul(i, b_step)
+                    moved = {q: f.offset(p, b_at) for q, p in rights.items()}
+                    return nest(rest, [f.offset(p, a_at) for p in lefts], moved, carried)
+
+                return f.loop(0, size, 1, outer, acc)
+
+            def steps(k: Value, carried: list[Value], count: int) -> list[Value]:
+                return self._steps(lefts, rights, pieces, k, count, a_step, b_step, carried)
+
+            known = size.constant
+            if known is not None:
+                whole = integer(known - known % _UNROLL)
+            else:
+                whole = f.binary("and", size, -_UNROLL)
+            acc = f.loop(0, whole, _UNROLL, lambda k, c: steps(k, c, _UNROLL), acc)
+            if known is not None:
+                return steps(whole, acc, known % _UNROLL) if known % _UNROLL else acc
+            return f.loop(whole, size, 1, lambda k, c: steps(k, c, 1), acc)
+
+        return nest(plan.sums, left, right, start)
+
+    def _steps(
+        self,
+        lefts: list[Value],
+        rights: dict[int, Value],
+        pieces: Sequence[_Piece],
+        k: Value,
+        count: int,
+        a_step: Value,
+        b_step: Value,
+        acc: list[Value],
+    ) -> list[Value]:
+        """`count` terms of the sums from term `k`."""
+        f = self._f
+        a_from, b_from = f.mul(k, a_step), f.mul(k, b_step)
+        a_at = [f.offset(p, a_from) for p in lefts]
+        b_at = {q: f.offset(p, b_from) for q, p in rights.items()}
+        known_b = b_step.constant
+        if known_b is not None and known_b <= 256 and count == _UNROLL:
+            for pointer in b_at.values():
+                for line in range(0, known_b * count, 64):
+                    f.prefetch(f.offset(pointer, line + _PREFETCH_BYTES))
+        for u in range(count):
+            vectors = [
+                f.load(
+                    vector_type("float", p.width),
+                    f.offset(b_at[p.panel], f.add(f.mul(b_step, u), p.lane * 4)),
+                    4,
+                )
+                for p in pieces
+            ]
+            for row, pointer in enumerate(a_at):
+                scalar = f.load("float", f.offset(pointer, f.mul(a_step, u)), 4)
+                for position, vector in enumerate(vectors):
+                    at = row * len(pieces) + position
+                    wide = f.splat(scalar, pieces[position].width)
+                    acc[at] = f.fma(wide, vector, acc[at])
+        return acc
+
+    def _maps(self, context: Context, column: Value, width: int) -> None:
+        """The maps at one row and one vector of columns."""
+        axis = self._plan.column
+        vector = replace(context, width=width, axis=axis.name if width > 1 else None)
+        bound = self._bind(vector, axis, column)
+        for phase in self._nest.phases:
+            self._inside(bound, phase, None)

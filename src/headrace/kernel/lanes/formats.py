@@ -39,13 +39,13 @@ class Format:
 
     @property
     def nan(self) -> int:
-        """The NaN that conversion makes."""
+        """The NaN that conversion makes (formats that have one)."""
         if self.special == "fnuz":
             return self.sign_bit
         if self.special == "ieee":
             top = (1 << self.exponent_bits) - 1
             return top << self.mantissa_bits | 1 << (self.mantissa_bits - 1)
-        return self.sign_bit - 1 if self.special == "fn" else self.sign_bit
+        return self.sign_bit - 1
 
     @property
     def largest(self) -> int:
@@ -152,7 +152,7 @@ def _encode(fmt: Format, value: Value) -> Value:
     over = huge | normal.gt(fmt.largest)
     if fmt.special == "finite":
         result = over.select(value.machine.constant("u32", fmt.largest), normal) | sign
-        return is_nan.select(value.machine.constant("u32", fmt.nan), result)
+        return is_nan.select(sign ^ fmt.sign_bit, result)
     nan = value.machine.constant("u32", fmt.nan)
     if fmt.special == "ieee":
         infinity = value.machine.constant("u32", fmt.largest + 1)
@@ -176,12 +176,10 @@ def _encode_exponent(value: Value) -> Value:
     bits = value.bits
     exponent = ((bits >> mantissa) & ((1 << (width - 1 - mantissa)) - 1)).to("i32")
     fraction = bits & ((1 << mantissa) - 1)
-    half = 1 << (mantissa - 1)
-    # Ties go to the even exponent field.
     target = exponent - (bias - 127)
-    odd = (target & 1).eq(1)
-    up = fraction.gt(half) | (fraction.eq(half) & odd)
+    # Without a mantissa the last bit is the hidden one, always odd: ties go up.
+    up = fraction.ge(1 << (mantissa - 1))
     target = up.select(target + 1, target)
     target = target.lt(0).select(machine.constant("i32", 0), target)
-    bad = target.gt(254) | bits.gt(1 << (width - 1)) | bits.eq(0)
+    bad = target.gt(254) | bits.ge(1 << (width - 1)) | bits.eq(0)
     return bad.select(machine.constant("i32", 255), target).to("u32")

@@ -10,6 +10,7 @@ from headrace.ir.locations import places
 from headrace.ir.passes import make_pass, stage_passes
 from headrace.ir.text import print_module, verify_module
 from headrace.tensor.interp import run
+from headrace.tensor.verify import verify
 
 _PASSES = sorted(stage_passes("tensor"))
 _PIPELINE = (
@@ -33,6 +34,7 @@ def _check(seed: int, passes: tuple[str, ...]) -> None:
     for name in passes:
         make_pass(name).run(model)
         verify_module(model.ir)
+        verify(model)
         after = run(model, inputs)
         for output, value in before.items():
             scale = max(1.0, float(np.abs(value).max(initial=0.0)))

@@ -383,10 +383,9 @@ class ContractEmitter(NestEmitter):
             if lacking <= tiles:
                 tall, short, rest = tiles - lacking, lacking, 0
         f.loop(0, tall * height, height, lambda r, _: body(r, height))
-        begin = tall * height
-        f.loop(
-            begin, begin + short * (height - 1), height - 1, lambda r, _: body(r, height - 1)
-        )
+        if short:
+            begin, step = tall * height, height - 1
+            f.loop(begin, begin + short * step, step, lambda r, _: body(r, step))
         if rest:
             body(integer(total - rest), rest)
 

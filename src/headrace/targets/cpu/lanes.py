@@ -18,7 +18,8 @@ from headrace.targets.cpu.machine import Machine
 from headrace.targets.cpu.nest import Access, Nest, NestPhase, Read, guard_varies, stride
 
 _DYNAMIC_EXTENT = 64
-_TILE_COST = 8192
+_TILE_COST = 4096
+_TILE_POINTS = 8192
 _CHUNK_STEP = 64
 _HEAVY = 8
 
@@ -198,7 +199,7 @@ def schedule_tiles(nest: Nest, choice: Choice, family: str) -> Schedule:
     schedule = Schedule(family, order, choice.lanes, choice.inner, 0, 1)
     if not order:
         return schedule
-    points = max(1, int(_TILE_COST / max(choice.cost, 0.05)))
+    points = min(_TILE_POINTS, max(1, int(_TILE_COST / max(choice.cost, 0.05))))
     last = order[-1].size
     if last.is_constant and last.value <= points * 3 // 2:
         rows = max(1, points // max(1, last.value))

@@ -1,0 +1,254 @@
+"""Products and convolutions in the layouts that the CPU target wishes for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from headrace.base.dtypes import F32
+from headrace.base.symbols import as_expr, dim
+from headrace.kernel.description import (
+    Axis,
+    Combiner,
+    Compute,
+    Constant,
+    Kernel,
+    Load,
+    LoadLocal,
+    Local,
+    Operand,
+    Phase,
+    Reduction,
+    Store,
+    ordered_layout,
+    panel_layout,
+)
+from headrace.kernel.interp import evaluate, pack_operand, unpack_operand
+from headrace.kernel.target import LayoutWish
+from tests.unit.targets.cpu.harness import GENERIC, NATIVE, Linked
+
+ADD = Combiner(("%l",), ("%r",), (Compute("%s", "add", ("%l", "%r"), F32),), ("%s",))
+
+
+def operand(name, shape, access="ro", constant=False):
+    sizes = tuple(as_expr(s) for s in shape)
+    return Operand(name, F32, sizes, access, ordered_layout(sizes), constant)
+
+
+def epilogue(outputs_index, bias_operand, bias_index, residual=None):
+    body = [
+        LoadLocal("%acc", "sum"),
+        Load("%bias", bias_operand, bias_index),
+        Compute("%b", "add", ("%acc", "%bias"), F32),
+        Constant("%zero", F32, 0.0),
+    ]
+    value = "%b"
+    if residual is not None:
+        body += [
+            Load("%res", residual, outputs_index),
+            Compute("%c", "add", ("%b", "%res"), F32),
+        ]
+        value = "%c"
+    body.append(Compute("%y", "maximum", (value, "%zero"), F32))
+    return tuple(body)
+
+
+def matmul(m, n, k, residual=False, dims=(), transposed=False):
+    i, j, r = dim("%d0"), dim("%d1"), dim("%r0")
+    operands = [
+        operand("a", (m, k)),
+        operand("w", (n, k) if transposed else (k, n), constant=not transposed),
+        operand("bias", (n,), constant=True),
+    ]
+    if residual:
+        operands.append(operand("res", (m, n)))
+    operands.append(operand("y", (m, n), "wo"))
+    out = len(operands) - 1
+    body = (
+        Load("%a", 0, (i, r)),
+        Load("%w", 1, (j, r) if transposed else (r, j)),
+        Compute("%p", "multiply", ("%a", "%w"), F32),
+    )
+    return Kernel(
+        (Axis("%d0", as_expr(m)), Axis("%d1", as_expr(n))),
+        tuple(operands),
+        (Local("sum", F32),),
+        (
+            Phase(
+                (), (Axis("%r0", as_expr(k)),), body, Reduction(("%p",), (0.0,), ADD, ("sum",))
+            ),
+            Phase(
+                (),
+                (),
+                epilogue((i, j), 2, (j,), 3 if residual else None),
+                stores=(Store("%y", out, (i, j)),),
+            ),
+        ),
+        tuple(dims),
+    )
+
+
+def convolution(c, n, size, k, stride, residual=False, batch=1):
+    pad = k // 2
+    out = (size + 2 * pad - k) // stride + 1
+    b, o, y, x = (dim(f"%d{i}") for i in range(4))
+    ic, kh, kw = (dim(f"%r{i}") for i in range(3))
+    operands = [
+        operand("x", (batch, c, size, size)),
+        operand("w", (n, c, k, k), constant=True),
+        operand("bias", (n,), constant=True),
+    ]
+    if residual:
+        operands.append(operand("res", (batch, n, out, out)))
+    operands.append(operand("y", (batch, n, out, out), "wo"))
+    index = (b, o, y, x)
+    body = (
+        Load(
+            "%a",
+            0,
+            (b, ic, y * stride + kh - pad, x * stride + kw - pad),
+            (2, 3) if pad else (),
+            0.0 if pad else None,
+        ),
+        Load("%w", 1, (o, ic, kh, kw)),
+        Compute("%p", "multiply", ("%a", "%w"), F32),
+    )
+    sizes = (c, k, k)
+    return Kernel(
+        tuple(Axis(f"%d{i}", as_expr(s)) for i, s in enumerate((batch, n, out, out))),
+        tuple(operands),
+        (Local("sum", F32),),
+        (
+            Phase(
+                (),
+                tuple(Axis(f"%r{i}", as_expr(s)) for i, s in enumerate(sizes)),
+                body,
+                Reduction(("%p",), (0.0,), ADD, ("sum",)),
+            ),
+            Phase(
+                (),
+                (),
+                epilogue(index, 2, (o,), 3 if residual else None),
+                stores=(Store("%y", len(operands) - 1, index),),
+            ),
+        ),
+    )
+
+
+def with_wishes(kernel: Kernel, target, output_halo: int = 0) -> Kernel:
+    """What the layout pass does: grants every wish, drops the guards a halo covers."""
+    wishes = target.layout_wishes(kernel)
+    operands = list(kernel.operands)
+    for number, wish in wishes.items():
+        old = operands[number]
+        operands[number] = replace(old, layout=granted(old.shape, wish))
+    if output_halo:
+        old = operands[-1]
+        halo = (0, 0, output_halo, output_halo)
+        order = wishes[len(operands) - 1].order
+        layout = ordered_layout(old.shape, order, halo, halo, -1.5)
+        operands[-1] = replace(old, layout=layout)
+    phases = []
+    for phase in kernel.phases:
+        body = tuple(
+            replace(i, bounded=(), otherwise=None)
+            if isinstance(i, Load) and operands[i.operand].layout.has_halo
+            else i
+            for i in phase.body
+        )
+        phases.append(replace(phase, body=body))
+    return replace(kernel, operands=tuple(operands), phases=tuple(phases))
+
+
+def granted(shape, wish: LayoutWish):
+    if wish.panel is not None:
+        return panel_layout(shape, wish.order, *wish.panel)
+    return ordered_layout(
+        shape, wish.order, wish.halo_low or None, wish.halo_high or None, wish.halo_value
+    )
+
+
+def run(kernel: Kernel, dims=None, target=NATIVE, parts=3):
+    dims = dims or {}
+    random = np.random.default_rng(0)
+    arrays = [
+        random.standard_normal([s.evaluate(dims) for s in o.shape]).astype(np.float32)
+        for o in kernel.operands
+    ]
+    buffers = [pack_operand(a, o, dims) for a, o in zip(arrays, kernel.operands, strict=True)]
+    expected = [b.copy() for b in buffers]
+    evaluate(kernel, expected, dims)
+    found = [b.copy() for b in buffers]
+    found[-1][...] = 7.0
+    linked = Linked(kernel, target)
+    linked(found, dims, parts=parts)
+    wanted = unpack_operand(expected[-1], kernel.operands[-1], dims)
+    got = unpack_operand(found[-1], kernel.operands[-1], dims)
+    np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5)
+    if kernel.operands[-1].layout.has_halo:
+        np.testing.assert_allclose(found[-1], expected[-1], rtol=2e-5, atol=2e-5)
+    return linked.family(dims), found[-1]
+
+
+@pytest.mark.parametrize("target", [NATIVE, GENERIC], ids=["v3", "generic"])
+@pytest.mark.parametrize(
+    ("m", "n", "k"),
+    [
+        (1, 10, 128),
+        (1, 128, 784),
+        (1, 100, 37),
+        (3, 40, 20),
+        (13, 33, 65),
+        (49, 64, 64),
+        (128, 48, 96),
+    ],
+)
+def test_matmul(m, n, k, target):
+    family, _ = run(with_wishes(matmul(m, n, k, residual=m == 13), target), target=target)
+    assert family == "contract"
+
+
+@pytest.mark.parametrize("rows", [1, 5, 6, 17])
+def test_symbolic_rows_and_columns(rows):
+    kernel = with_wishes(matmul("m", 24, 40, dims=("m",)), NATIVE)
+    assert run(kernel, {"m": rows})[0] == "contract"
+    kernel = with_wishes(matmul("m", "n", 40, dims=("m", "n"), transposed=True), NATIVE)
+    assert run(kernel, {"m": rows, "n": 2 * rows + 1})[0] == "contract"
+
+
+@pytest.mark.parametrize(
+    ("c", "n", "size", "k", "stride", "residual"),
+    [
+        (3, 16, 13, 7, 2, False),
+        (8, 24, 9, 3, 1, True),
+        (8, 20, 10, 3, 2, False),
+        (32, 16, 7, 1, 1, True),
+        (16, 16, 8, 1, 2, False),
+    ],
+)
+def test_convolution(c, n, size, k, stride, residual):
+    kernel = with_wishes(convolution(c, n, size, k, stride, residual, batch=2), NATIVE)
+    assert run(kernel)[0] in ("convolution", "contract")
+
+
+def test_convolution_writes_its_halo():
+    kernel = with_wishes(convolution(8, 16, 9, 3, 1), NATIVE, output_halo=2)
+    assert run(kernel)[0] == "convolution"
+
+
+def test_bits_do_not_depend_on_how_tiles_are_shared():
+    kernel = with_wishes(matmul(50, 70, 64), NATIVE)
+    one, many = (run(kernel, parts=p)[1] for p in (1, 7))
+    assert one.tobytes() == many.tobytes()
+
+
+def test_weight_may_be_cut_along_its_panels():
+    kernel = with_wishes(matmul(1, 512, 256), NATIVE)
+    (specialisation,) = NATIVE.translate("k", kernel).specialisations
+    (launch,) = specialisation.launches
+    rule = launch.slice
+    assert rule is not None and rule.axis == 1 and rule.binding == 1
+    columns = launch.workgroups[1].value
+    assert rule.step_bytes.value * columns >= 512 * 256 * 4

@@ -1,0 +1,84 @@
+"""Every entry point's tensor operations become one `kernel.execute`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.dialects.builtin import DictionaryAttr
+from xdsl.dialects.func import FuncOp
+from xdsl.dialects.func import ReturnOp as FuncReturnOp
+from xdsl.ir import Operation
+
+from headrace.base.errors import Diagnostic, Problems
+from headrace.flow.dialect import ExecutableOp
+from headrace.flow.lowering.frame import CannotFuse
+from headrace.flow.lowering.kernel import build_kernel
+from headrace.ir.locations import fused_location, places
+from headrace.ir.model import Model
+from headrace.ir.passes import Pass
+from headrace.kernel.dialect import BodyAttr, ExecuteOp
+from headrace.kernel.verify import verify_kernel
+
+
+@dataclass(frozen=True)
+class ConvertToKernels(Pass):
+    """Builds the kernel of each entry point; operands are row-major."""
+
+    def run(self, model: Model) -> None:
+        problems = Problems()
+        for operation in model.ir.ops:
+            if not isinstance(operation, ExecutableOp):
+                continue
+            for entry in operation.module.ops:
+                if isinstance(entry, FuncOp) and not _is_kernel(entry):
+                    _convert(entry, problems)
+        problems.raise_if_any()
+
+
+def _is_kernel(entry: FuncOp) -> bool:
+    return isinstance(entry.body.block.first_op, ExecuteOp)
+
+
+def _convert(entry: FuncOp, problems: Problems) -> None:
+    block = entry.body.block
+    operations = list(block.ops)
+    end = operations.pop()
+    assert isinstance(end, FuncReturnOp)
+    where = _places(operations)
+    try:
+        kernel = build_kernel(operations, block.args, end.operands, constant_arguments(entry))
+    except CannotFuse as reason:
+        fact = f"the operations of @{entry.sym_name.data} make no kernel: {reason}"
+        problems.add(Diagnostic("HR9204", fact, where))
+        return
+    verify_kernel(kernel, where)
+    made = ExecuteOp.build(
+        operands=[list(block.args)],
+        result_types=[[v.type for v in end.operands]],
+        properties={"body": BodyAttr(kernel)},
+    )
+    made.location = fused_location(operations)
+    block.insert_op_before(made, end)
+    for n, result in enumerate(made.results):
+        end.operands[n] = result
+    for operation in reversed(operations):
+        operation.detach()
+        operation.erase()
+
+
+def _places(operations: list[Operation]) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    for operation in operations:
+        found.update(dict.fromkeys(places(operation)))
+    return tuple(found)
+
+
+def constant_arguments(entry: FuncOp) -> list[bool]:
+    """For each argument of an entry point whether every dispatch binds a weight to it."""
+    count = len(entry.body.block.args)
+    if entry.arg_attrs is None:
+        return [False] * count
+    return [
+        isinstance(attrs, DictionaryAttr) and "hr.constant" in attrs.data
+        for attrs in entry.arg_attrs.data
+    ]

@@ -17,8 +17,10 @@ the last. A larger budget can pay the same levels and later ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeAlias
 
 from headrace.artifact.schema import Module, Program
 from headrace.base.errors import error
@@ -34,15 +36,26 @@ from headrace.plan.steps import FlatFunction, flatten
 from headrace.plan.streaming import Streaming, analyse, fewer
 
 _DEPTHS = (0, 1, 2, 4)
+_LARGE = 1.5  # times the middle unit: worth levels of its own before it
+_MOST_EXTRA = 16
 
 
 @dataclass(frozen=True)
 class Level:
-    """So many units of the order stay, with a ring of that size."""
+    """The first `kept` units of the order stay, and `extra` ones after them.
+
+    Attributes:
+        extra: positions in the order.
+        cost_bytes: the least budget that can pay it.
+    """
 
     kept: int
     ring_bytes: int
     cost_bytes: int
+    extra: tuple[int, ...] = ()
+
+
+_LevelKey: TypeAlias = tuple[int, int, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -156,13 +169,15 @@ class Prepared:
     runs: list[tuple[int, int]]
     choice: Choice
     _levels: list[Level] = field(default_factory=list[Level])
-    _played: dict[tuple[int, int], Schedule] = field(
-        default_factory=dict[tuple[int, int], Schedule]
-    )
+    _played: dict[_LevelKey, Schedule] = field(default_factory=dict[_LevelKey, Schedule])
 
     @property
     def minimum_budget_bytes(self) -> int:
         return self.choice.minimum_bytes
+
+    @cached_property
+    def _compute_ns(self) -> int:
+        return sum(a.compute_ns for a in self.streaming.atoms)
 
     @property
     def stored_bytes(self) -> int:
@@ -243,12 +258,52 @@ class Prepared:
         rings = [least + d * unit for d in range(depth + 1)]
         levels = [Level(0, ring, base + ring) for ring in rings]
         kept = 0
-        for count, size in enumerate(sizes[:-1], start=1):
+        for position, size in enumerate(sizes[:-1]):
+            if size > unit * _LARGE:
+                levels.extend(self._before_large(position, sizes, rings[-1], base + kept))
             kept += size
-            levels.append(Level(count, rings[-1], base + kept + rings[-1]))
-        return [level for level in levels if level.cost_bytes < everything.cost_bytes] + [
-            everything
-        ]
+            levels.append(Level(position + 1, rings[-1], base + kept + rings[-1]))
+        levels = [level for level in levels if level.cost_bytes < everything.cost_bytes]
+        return [*self._bringing_ever_less(levels), everything]
+
+    def _bringing_ever_less(self, levels: list[Level]) -> list[Level]:
+        """Leaves out levels that bring more than one before them.
+
+        There are some only where a unit is brought twice in a step: what stays instead
+        of it may be larger and yet save less.
+        """
+        sizes = [u.size_bytes for u in self.streaming.units]
+        base = transfers_of(self.choice.events, sizes)
+        if len(base) == len(self.choice.order):
+            return levels
+        kept: list[Level] = []
+        least = sum(t.size_bytes for t in base)
+        for level in levels:
+            streams = self._streams(level)
+            events = fewer(self.choice.events, streams)
+            brought = sum(t.size_bytes for t in transfers_of(events, sizes))
+            if brought <= least:
+                kept.append(level)
+                least = brought
+        return kept
+
+    @staticmethod
+    def _before_large(
+        position: int, sizes: Sequence[int], ring_bytes: int, kept_bytes: int
+    ) -> Iterator[Level]:
+        """Levels for budgets that cannot yet pay the large unit next in the order: later
+        ones stay instead, as long as all of them are smaller than it."""
+        extra: list[int] = []
+        total = 0
+        for later in range(position + 1, len(sizes)):
+            if len(extra) == _MOST_EXTRA:
+                return
+            if total + sizes[later] >= sizes[position]:
+                continue
+            extra.append(later)
+            total += sizes[later]
+            cost = kept_bytes + total + ring_bytes
+            yield Level(position, ring_bytes, cost, tuple(extra))
 
     def _best_depth(self, unit_bytes: int) -> int:
         """How many units more than the least the ring should hold: predicted at three
@@ -260,7 +315,7 @@ class Prepared:
             kept = [max(0, count * quarter // 4 - depth) for quarter in (1, 2, 3)]
             if depth and depth >= count // 4:
                 break
-            total = sum(self._play(k, ring).timing.step_ns for k in kept)
+            total = sum(self._play(Level(k, ring, 0)).timing.step_ns for k in kept)
             # A little faster is not worth a deeper ring: it is bytes that do not stay.
             if best is None or total * 1.005 < best[0]:
                 best = (total, depth)
@@ -269,47 +324,64 @@ class Prepared:
 
     def _choose_level(self, allowed_bytes: int) -> tuple[Level, Schedule]:
         best: tuple[Level, Schedule] | None = None
-        for level in reversed(self.levels):
+        for level, floor in zip(reversed(self.levels), reversed(self._floors_ns), strict=True):
             if level.cost_bytes > allowed_bytes:
                 continue
-            if best is not None and self._floor_ns(level.kept) >= best[1].timing.step_ns:
-                break  # earlier levels bring more still
-            schedule = self._play(level.kept, level.ring_bytes)
+            if best is not None and floor >= best[1].timing.step_ns:
+                break
+            schedule = self._play(level)
             if best is None or schedule.timing.step_ns < best[1].timing.step_ns:
                 best = (level, schedule)
         assert best is not None
         return best
 
-    def _floor_ns(self, kept: int) -> int:
-        """No schedule of that level is faster."""
-        units = self.streaming.units
-        busy = sum(
-            transfer_ns(units[u].size_bytes, self.profile) for u in self.choice.order[kept:]
-        )
-        compute = sum(a.compute_ns for a in self.streaming.atoms)
-        return max(busy, compute + int(busy * self.profile.contention))
+    def _streaming(self, level: Level) -> list[int]:
+        """The units that stream."""
+        extra = set(level.extra)
+        order = self.choice.order
+        return [order[p] for p in range(level.kept, len(order)) if p not in extra]
 
-    def _play(self, kept: int, ring_bytes: int) -> Schedule:
-        known = self._played.get((kept, ring_bytes))
+    def _streams(self, level: Level) -> list[bool]:
+        """For each unit whether it streams."""
+        streams = [False] * len(self.streaming.units)
+        for unit in self._streaming(level):
+            streams[unit] = True
+        return streams
+
+    @cached_property
+    def _floors_ns(self) -> list[int]:
+        """For each level, a time that neither it nor any before it can beat."""
+        order = self.choice.order
+        times = [transfer_ns(self.streaming.units[u].size_bytes, self.profile) for u in order]
+        left = [sum(times)]
+        for time in times:
+            left.append(left[-1] - time)
+        floors: list[int] = []
+        for level in self.levels:
+            busy = left[level.kept] - sum(times[p] for p in level.extra)
+            floor = max(busy, self._compute_ns + int(busy * self.profile.contention))
+            floors.append(min(floor, floors[-1]) if floors else floor)
+        return floors
+
+    def _play(self, level: Level) -> Schedule:
+        key = (level.kept, level.ring_bytes, level.extra)
+        known = self._played.get(key)
         if known is not None:
             return known
         units = self.streaming.units
-        streams = [False] * len(units)
-        for unit in self.choice.order[kept:]:
-            streams[unit] = True
+        streams = self._streams(level)
         events = fewer(self.choice.events, streams)
         transfers = transfers_of(events, [u.size_bytes for u in units])
-        place_ring(transfers, ring_bytes, events)
-        schedule = Schedule(
-            streams, events, transfers, simulate(events, transfers, self.profile)
-        )
-        self._played[(kept, ring_bytes)] = schedule
+        place_ring(transfers, level.ring_bytes, events)
+        timing = simulate(events, transfers, self.profile)
+        schedule = self._played[key] = Schedule(streams, events, transfers, timing)
         return schedule
 
     def _resident(self, level: Level, allowed_bytes: int) -> list[int]:
         """Units that stay: the level's, then tables and other functions' where all fits."""
         choice, units = self.choice, self.streaming.units
         resident = [*choice.always, *choice.order[: level.kept]]
+        resident.extend(choice.order[p] for p in level.extra)
         if level.kept < len(choice.order):
             return sorted(resident)
         left = allowed_bytes - level.cost_bytes

@@ -52,6 +52,7 @@ class Schedule:
 
 
 _Names = dict[str, Value]
+_UNROLLED = 64
 
 
 @dataclass(frozen=True)
@@ -422,10 +423,16 @@ class NestEmitter:
     ) -> list[Value]:
         """Loops over the reduction axes; `start` has the carried values of each width."""
         axes = [a for a in phase.reduction_axes if a is not vector]
+        unrolled = vector is None and _is_short(phase)
 
         def nest(within: Context, left: list[Axis], carried: list[Value]) -> list[Value]:
             if left:
                 size = self._entry.size(left[0].size)
+                if unrolled:
+                    for i in range(left[0].size.value):
+                        inner = self._bind(within, left[0], integer(i))
+                        carried = nest(inner, left[1:], carried)
+                    return carried
                 return self._f.loop(
                     0,
                     size,
@@ -467,6 +474,12 @@ class NestEmitter:
         env = self._body(context, phase)
         for write in phase.writes:
             self._write(context, env, write, env[write.value])
+        product_of = _folded_product(phase)
+        if product_of is not None:
+            left, right = (env[o].value for o in product_of.operands)
+            width = width_of(carried[0].type)
+            left, right = self._f.splat(left, width), self._f.splat(right, width)
+            return [self._f.fma(left, right, carried[0])]
         values = [env[v].value for v in phase.reduction.values]
         dtypes = [w.dtype for w in phase.results]
         return self._combine(phase.reduction.combiner, dtypes, carried, values)
@@ -734,6 +747,27 @@ class NestEmitter:
         for lane in range(width):
             place = f.element(base, f.extract(offsets, lane), size_bytes)
             f.store(f.extract(value, lane), place, size_bytes)
+
+
+def _is_short(phase: NestPhase) -> bool:
+    """Whether all reduction axes together are few enough to write out."""
+    total = product(a.size for a in phase.reduction_axes)
+    return total.is_constant and 0 < total.value * len(phase.body) <= _UNROLLED
+
+
+def _folded_product(phase: NestPhase) -> Compute | None:
+    """The product of a sum of products: it folds by fused multiply-add."""
+    assert phase.reduction is not None
+    if phase.reduction.combiner.kind != "add":
+        return None
+    name = phase.reduction.values[0]
+    if any(w.value == name for w in phase.writes):
+        return None
+    for item in phase.body:
+        if isinstance(item, Compute) and item.result == name:
+            is_product = item.operation == "multiply" and item.dtype.is_float
+            return item if is_product else None
+    return None
 
 
 def identity(kind: str, dtype: DType, width: int = 1) -> Value:

@@ -20,6 +20,8 @@ from headrace.targets.cpu.nest import Access, Nest, NestPhase, Read, guard_varie
 _DYNAMIC_EXTENT = 64
 _TILE_COST = 4096
 _TILE_POINTS = 8192
+_LEAST_TILE_COST = 1024
+_TILES_TO_SHARE = 16
 _CHUNK_STEP = 64
 _HEAVY = 8
 
@@ -199,7 +201,7 @@ def schedule_tiles(nest: Nest, choice: Choice, family: str) -> Schedule:
     schedule = Schedule(family, order, choice.lanes, choice.inner, 0, 1)
     if not order:
         return schedule
-    points = min(_TILE_POINTS, max(1, int(_TILE_COST / max(choice.cost, 0.05))))
+    points = _tile_points(nest, choice)
     last = order[-1].size
     if last.is_constant and last.value <= points * 3 // 2:
         rows = max(1, points // max(1, last.value))
@@ -209,6 +211,16 @@ def schedule_tiles(nest: Nest, choice: Choice, family: str) -> Schedule:
         pieces = -(-last.value // points)
         chunk = -(-last.value // pieces)
     return replace(schedule, chunk=-(-chunk // _step(choice)) * _step(choice))
+
+
+def _tile_points(nest: Nest, choice: Choice) -> int:
+    """Points of a tile: less than a full tile's where there would be too few to share."""
+    cost = max(choice.cost, 0.05)
+    points = min(_TILE_POINTS, int(_TILE_COST / cost))
+    if all(a.size.is_constant for a in nest.outer):
+        shared = int(_rounds(nest.outer)) // _TILES_TO_SHARE
+        points = min(points, max(shared, int(_LEAST_TILE_COST / cost)))
+    return max(1, points)
 
 
 def _step(choice: Choice) -> int:

@@ -9,14 +9,13 @@ with saturation and NaN as 0.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.base.dtypes import BY_NAME, I1, DType
 from headrace.base.errors import error
 from headrace.kernel.description import Scalar as Literal
-from headrace.kernel.lanes import elementary, formats
+from headrace.kernel.lanes import complex_numbers, elementary, formats
 from headrace.kernel.lanes.machine import (
     BITS,
     SIGNED_OF,
@@ -481,73 +480,17 @@ def _raw_of_same_width(scalar: Scalar, dtype: DType) -> tuple[Value, ...]:
     return (raw.bitcast(raw_type(dtype)),)
 
 
-# -- complex values -------------------------------------------------------------------------
-
-
 def _complex(
     operation: str, operands: tuple[Scalar, ...], dtype: DType, attribute: str
 ) -> Scalar:
-    a, b = operands[0].parts
-    if operation in ("real", "imag"):
-        return Scalar(dtype, (a if operation == "real" else b,))
-    if operation == "abs":
-        return Scalar(dtype, (_magnitude(a, b),))
-    if operation == "negate":
-        return Scalar(dtype, (-a, -b))
-    if operation == "is_finite":
-        return Scalar(dtype, (elementary.is_finite(a) & elementary.is_finite(b),))
-    if operation == "exponential":
-        size = elementary.exponential(a)
-        return Scalar(dtype, (size * elementary.cosine(b), size * elementary.sine(b)))
-    if operation == "log":
-        size = elementary.logarithm(_magnitude(a, b))
-        return Scalar(dtype, (size, elementary.arctangent2(b, a)))
-    if operation == "sqrt":
-        return Scalar(dtype, _complex_root(a, b))
-    if operation == "rsqrt":
-        one, zero = a.machine.constant(a.type, 1.0), a.machine.constant(a.type, 0.0)
-        return Scalar(dtype, _complex_divide(one, zero, *_complex_root(a, b)))
-    if len(operands) != 2:
-        raise _unknown(operation, "complex")
-    c, d = operands[1].parts
+    pairs = [(o.parts[0], o.parts[1]) for o in operands]
     if operation == "compare" and attribute in ("EQ", "NE"):
-        equal = a.eq(c) & b.eq(d)
+        equal = pairs[0][0].eq(pairs[1][0]) & pairs[0][1].eq(pairs[1][1])
         return Scalar(I1, (equal if attribute == "EQ" else ~equal,))
-    if operation == "add":
-        return Scalar(dtype, (a + c, b + d))
-    if operation == "subtract":
-        return Scalar(dtype, (a - c, b - d))
-    if operation == "multiply":
-        return Scalar(dtype, (a * c - b * d, a * d + b * c))
-    if operation == "divide":
-        return Scalar(dtype, _complex_divide(a, b, c, d))
+    if len(pairs) == 1 and operation in complex_numbers.UNARY:
+        return Scalar(dtype, complex_numbers.UNARY[operation](pairs[0]))
+    if len(pairs) == 1 and operation in complex_numbers.PARTS:
+        return Scalar(dtype, (complex_numbers.PARTS[operation](pairs[0]),))
+    if len(pairs) == 2 and operation in complex_numbers.BINARY:
+        return Scalar(dtype, complex_numbers.BINARY[operation](pairs[0], pairs[1]))
     raise _unknown(operation, "complex")
-
-
-def _magnitude(a: Value, b: Value) -> Value:
-    x, y = elementary.absolute(a), elementary.absolute(b)
-    large, small = x.gt(y).select(x, y), x.gt(y).select(y, x)
-    ratio = small / large.eq(0.0).select(large.machine.constant(large.type, 1.0), large)
-    infinite = x.eq(math.inf) | y.eq(math.inf)
-    size = large * (ratio * ratio + 1.0).sqrt()
-    return infinite.select(large.machine.constant(large.type, math.inf), size)
-
-
-def _complex_divide(a: Value, b: Value, c: Value, d: Value) -> tuple[Value, Value]:
-    """Smith's method: scaled by the larger part of the divisor."""
-    wide = elementary.absolute(c).ge(elementary.absolute(d))
-    large, small = wide.select(c, d), wide.select(d, c)
-    ratio = small / large
-    below = large + small * ratio
-    real = wide.select(a + b * ratio, a * ratio + b) / below
-    imaginary = wide.select(b - a * ratio, b * ratio - a) / below
-    return real, imaginary
-
-
-def _complex_root(a: Value, b: Value) -> tuple[Value, Value]:
-    half = ((_magnitude(a, b) + elementary.absolute(a)) * 0.5).sqrt()
-    zero = half.eq(0.0)
-    other = b / (zero.select(half.machine.constant(half.type, 1.0), half) * 2.0)
-    left = a.lt(0.0)
-    real = left.select(elementary.absolute(other), half)
-    return real, left.select(elementary.copy_sign(half, b), other)

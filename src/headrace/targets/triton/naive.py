@@ -69,8 +69,9 @@ def generate(name: str, kernel: Kernel) -> TritonSource:
     signature += [(word, "i32") for word in FIRST_WORKGROUP]
     signature += [(f"dim{i}", "i32") for i in range(len(kernel.dims))]
     parameters = ", ".join(parameter for parameter, _ in signature)
-    operands = [f"p{i} {o.access} {o.name}" for i, o in enumerate(kernel.operands)]
-    comments = operands + [f"dim{i} {dim}" for i, dim in enumerate(kernel.dims)]
+    operands = [f"p{i}: {o.access} {o.name!a}" for i, o in enumerate(kernel.operands)]
+    comments = operands + [f"dim{i}: {dim!a}" for i, dim in enumerate(kernel.dims)]
+    # Names are the user's: quoted, they cannot leave their comment.
     text = (
         "import triton\nimport triton.language as tl\n\n\n"
         f"@triton.jit\ndef {name}({parameters}):\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -83,8 +84,9 @@ class TritonTarget:
 
 def _identifier(name: str) -> str:
     """The entry point's name as a Python function's."""
-    cleaned = re.sub(r"\W", "_", name)
-    return f"k_{cleaned}" if not cleaned or cleaned[0].isdigit() else cleaned
+    cleaned = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    taken = keyword.iskeyword(cleaned) or cleaned in ("tl", "triton")
+    return f"k_{cleaned}" if taken or not cleaned or cleaned[0].isdigit() else cleaned
 
 
 def make(spelling: str) -> TritonTarget:
@@ -93,7 +95,7 @@ def make(spelling: str) -> TritonTarget:
     Without an architecture: `sm_90` and `gfx942`.
 
     Raises:
-        HeadraceError HR0411: another name.
+        HeadraceError HR0112: another name.
     """
     kind, _, architecture = spelling.partition(":")
     known = {"cuda": CUDA_ARCHITECTURES, "rocm": ROCM_ARCHITECTURES}.get(kind, ())
@@ -101,7 +103,7 @@ def make(spelling: str) -> TritonTarget:
         spellings = [f"cuda:{a}" for a in CUDA_ARCHITECTURES]
         spellings += [f"rocm:{a}" for a in ROCM_ARCHITECTURES]
         raise error(
-            "HR0411",
+            "HR0112",
             f"target '{spelling}' is not known",
             helps=f"GPU targets are spelled {', '.join(spellings)}",
         )

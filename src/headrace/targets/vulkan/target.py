@@ -43,12 +43,12 @@ def make(spelling: str) -> VulkanTarget:
     """The target a user spells `vulkan` or `vulkan:1.3`.
 
     Raises:
-        HeadraceError HR0411: another version.
+        HeadraceError HR0112: another version.
     """
     _, _, version = spelling.partition(":")
     if version not in ("", "1.3"):
         raise error(
-            "HR0411",
+            "HR0112",
             f"target '{spelling}' is not known",
             helps="Vulkan targets are spelled vulkan or vulkan:1.3",
         )

@@ -100,7 +100,7 @@ def test_the_target_is_plain_data() -> None:
     assert (target.name, target.device_class) == ("vulkan:1.3", "vulkan")
     assert pickle.loads(pickle.dumps(target)) == target
     assert target.layout_wishes(BY_NAME["matmul"].kernel) == {}
-    with pytest.raises(HeadraceError, match="HR0411"):
+    with pytest.raises(HeadraceError, match="HR0112"):
         make("vulkan:1.0")
 
 

@@ -49,9 +49,11 @@ def _nodes(program: Program) -> list[_Node]:
     for group in program.groups:
         members = sorted(group.operations, key=lambda op: program.order[op])
         nodes.append(_Node(program.order[group.root], members, group))
-    for operation in program.operations:
-        if isinstance(operation, t.ParameterOp) or operation in program.aliases:
-            nodes.append(_Node(program.order[operation], [operation], None))
+    nodes += [
+        _Node(program.order[operation], [operation], None)
+        for operation in program.operations
+        if isinstance(operation, t.ParameterOp) or operation in program.aliases
+    ]
     return nodes
 
 
@@ -80,9 +82,7 @@ def _ordered(program: Program, nodes: list[_Node]) -> list[_Node]:
     """Program order of the roots, as far as uses allow."""
     cloned = set(program.clones)
     makers = {
-        value: node
-        for value, node in _makers(nodes).items()
-        if value.owner not in cloned
+        value: node for value, node in _makers(nodes).items() if value.owner not in cloned
     }
     waiting: dict[_Node, int] = {}
     users: dict[_Node, list[_Node]] = {}

@@ -58,9 +58,7 @@ class _Attempt:
         ]
         if blocking:
             sibling = self._sibling(blocking[0])
-            if sibling is None or not self._add(sibling):
-                return False
-            return True
+            return sibling is not None and self._add(sibling)
         if not self._allowed(candidate) or not self._add(candidate):
             return False
         if len(self._live()) == 1 and not expands(candidate):

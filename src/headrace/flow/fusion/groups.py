@@ -16,6 +16,7 @@ from headrace.flow.lowering.operations import (
 )
 from headrace.tensor import dialect as t
 
+
 @dataclass(eq=False)
 class Group:
     """Operations of one dispatch.
@@ -150,4 +151,3 @@ def is_free(operation: Operation) -> bool:
     if isinstance(operation, (t.BroadcastInDimOp, t.ReshapeOp)):
         return scalar_constant(operation.results[0]) is not None
     return False
-

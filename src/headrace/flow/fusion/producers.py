@@ -69,11 +69,7 @@ def _place(
         program.join(operation, groups[0])
         return
     depth = 1 + max(
-        (
-            depths.get(use.operation, 0)
-            for result in operation.results
-            for use in result.uses
-        ),
+        (depths.get(use.operation, 0) for result in operation.results for use in result.uses),
         default=0,
     )
     if fits and depth <= _MOST_CLONED and _is_cheap(operation):

@@ -262,7 +262,10 @@ def _convolution(operation: t.ConvolutionOp, pull: Pull) -> Fold:
     index = (
         n,
         channel,
-        *(o * s + w * d for o, s, w, d in zip(outputs, strides, window, dilations, strict=True)),
+        *(
+            o * s + w * d
+            for o, s, w, d in zip(outputs, strides, window, dilations, strict=True)
+        ),
     )
     low = (ZERO, ZERO, *operation.padding_low.exprs)
     high = (ZERO, ZERO, *operation.padding_high.exprs)

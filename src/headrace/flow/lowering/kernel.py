@@ -12,7 +12,6 @@ from headrace.base.symbols import Expr, dim
 from headrace.flow.lowering.body import Body
 from headrace.flow.lowering.folds import fold, folding_dtype, inner_names
 from headrace.flow.lowering.frame import CannotFuse, Frame
-from headrace.flow.lowering.indexing import Index
 from headrace.flow.lowering.operations import integers, is_elementwise, is_reduction
 from headrace.flow.lowering.pull import Pull
 from headrace.ir.types import dtype_of, shape_of
@@ -113,9 +112,7 @@ class _Builder:
                     self._keep(operation.results[0])
             self._store_results()
         outer = tuple(Axis(name, size) for name, size in self.frame.outer)
-        kernel = Kernel(
-            outer, tuple(self.operands), tuple(self.locals), tuple(self.phases)
-        )
+        kernel = Kernel(outer, tuple(self.operands), tuple(self.locals), tuple(self.phases))
         return Kernel(
             kernel.outer, kernel.operands, kernel.locals, kernel.phases, named_dims(kernel)
         )
@@ -296,4 +293,3 @@ def named_dims(kernel: Kernel) -> tuple[str, ...]:
             exprs += _mentioned(operation)
     names = {name for expr in exprs for name in expr.names}
     return tuple(sorted(n for n in names if not n.startswith("%")))
-

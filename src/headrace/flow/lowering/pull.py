@@ -90,10 +90,10 @@ class Pull:
         operation = value.owner
         if not isinstance(operation, Operation):
             raise error("HR9201", "a dispatch uses a value that is no operand of it")
-        if in_chain and not is_elementwise(operation) and len(operation.operands) == 1:
+        moves = in_chain and not is_elementwise(operation) and len(operation.operands) == 1
+        if moves and operation.operands[0] in self.frame.coordinates:
             # Movement within the chain: the same element under other coordinates.
-            if operation.operands[0] in self.frame.coordinates:
-                return self.chain(operation.operands[0])
+            return self.chain(operation.operands[0])
         if is_elementwise(operation):
             return self._elementwise(operation, index)
         handler = _HANDLERS.get(type(operation))

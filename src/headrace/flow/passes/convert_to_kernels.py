@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import DictionaryAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.dialects.func import ReturnOp as FuncReturnOp
 from xdsl.ir import Operation
 
 from headrace.base.errors import Diagnostic, Problems
-from headrace.flow.dialect import ExecutableOp
+from headrace.flow.executables import entries, executables, kernel_of
 from headrace.flow.lowering.frame import CannotFuse
 from headrace.flow.lowering.kernel import build_kernel
 from headrace.ir.locations import fused_location, places
@@ -26,17 +25,11 @@ class ConvertToKernels(Pass):
 
     def run(self, model: Model) -> None:
         problems = Problems()
-        for operation in model.ir.ops:
-            if not isinstance(operation, ExecutableOp):
-                continue
-            for entry in operation.module.ops:
-                if isinstance(entry, FuncOp) and not _is_kernel(entry):
+        for executable in executables(model.ir):
+            for entry in entries(executable):
+                if kernel_of(entry) is None:
                     _convert(entry, problems)
         problems.raise_if_any()
-
-
-def _is_kernel(entry: FuncOp) -> bool:
-    return isinstance(entry.body.block.first_op, ExecuteOp)
 
 
 def _convert(entry: FuncOp, problems: Problems) -> None:
@@ -78,7 +71,4 @@ def constant_arguments(entry: FuncOp) -> list[bool]:
     count = len(entry.body.block.args)
     if entry.arg_attrs is None:
         return [False] * count
-    return [
-        isinstance(attrs, DictionaryAttr) and "hr.constant" in attrs.data
-        for attrs in entry.arg_attrs.data
-    ]
+    return ["hr.constant" in attributes.data for attributes in entry.arg_attrs.data]

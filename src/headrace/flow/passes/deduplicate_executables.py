@@ -9,7 +9,8 @@ from xdsl.dialects.builtin import SymbolRefAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.printer import Printer
 
-from headrace.flow.dialect import DispatchOp, ExecutableOp
+from headrace.flow.dialect import ExecutableOp
+from headrace.flow.executables import dispatches, entries, executables, reference
 from headrace.ir.locations import fused_location
 from headrace.ir.model import Model
 from headrace.ir.passes import Pass
@@ -22,40 +23,28 @@ class DeduplicateExecutables(Pass):
     def run(self, model: Model) -> None:
         kept: dict[str, ExecutableOp] = {}
         redirect: dict[SymbolRefAttr, SymbolRefAttr] = {}
-        for executable in list(model.ir.ops):
-            if not isinstance(executable, ExecutableOp):
-                continue
+        for executable in executables(model.ir):
             first = kept.setdefault(_text(executable), executable)
             if first is executable:
                 continue
-            for old, new in zip(_entries(executable), _entries(first), strict=True):
-                redirect[_reference(executable, old)] = _reference(first, new)
+            for old, new in zip(entries(executable), entries(first), strict=True):
+                redirect[reference(executable, old)] = reference(first, new)
                 new.location = fused_location([new, old])
             first.location = fused_location([first, executable])
             executable.detach()
             executable.erase()
-        for operation in model.ir.walk():
-            if isinstance(operation, DispatchOp) and operation.entry_point in redirect:
-                operation.entry_point = redirect[operation.entry_point]
-
-
-def _entries(executable: ExecutableOp) -> list[FuncOp]:
-    return [op for op in executable.module.ops if isinstance(op, FuncOp)]
-
-
-def _reference(executable: ExecutableOp, entry: FuncOp) -> SymbolRefAttr:
-    return SymbolRefAttr(executable.sym_name.data, [entry.sym_name.data])
+        for dispatch in dispatches(model.ir):
+            if dispatch.entry_point in redirect:
+                dispatch.entry_point = redirect[dispatch.entry_point]
 
 
 def _text(executable: ExecutableOp) -> str:
     """The text of the entries' bodies and signatures, without their names."""
     parts: list[str] = []
-    for entry in _entries(executable):
+    for entry in entries(executable):
         attributes = [f"{k} = {v}" for k, v in sorted(entry.attributes.items())]
         names = "" if entry.arg_attrs is None else str(entry.arg_attrs)
-        parts.append(
-            f"{entry.function_type} {names} {attributes}\n{_body_text(entry)}"
-        )
+        parts.append(f"{entry.function_type} {names} {attributes}\n{_body_text(entry)}")
     return "\n".join(parts)
 
 

@@ -1,0 +1,116 @@
+"""The meaning of the flow stage in numpy: dispatches run their bodies.
+
+A body that is still tensor operations runs through `tensor/interp`, one that is a kernel
+through `kernel/interp`, its operands packed into the layouts they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from xdsl.dialects.func import FuncOp
+from xdsl.dialects.func import ReturnOp as FuncReturnOp
+from xdsl.ir import Block, Operation, SSAValue
+
+from headrace.base.errors import error
+from headrace.flow.dialect import DispatchOp, DispatchRegionOp, ReturnOp, TensorReshapeOp
+from headrace.flow.executables import entry_functions
+from headrace.ir.locations import places
+from headrace.ir.model import Model
+from headrace.ir.types import shape_of
+from headrace.kernel.description import Kernel
+from headrace.kernel.dialect import ExecuteOp
+from headrace.kernel.interp import evaluate, pack_operand, unpack_operand
+from headrace.tensor.dimensions import solve_dimensions
+from headrace.tensor.interp import (
+    argument_names,
+    concrete_shape,
+    evaluate_operation,
+    find_function,
+    parameter_reader,
+    result_names,
+)
+
+Array = Any
+Values = dict[SSAValue, Array]
+
+
+def run(model: Model, inputs: Mapping[str, Array], function: str = "main") -> dict[str, Array]:
+    """Evaluates an entry function: named arrays in, named arrays out."""
+    entry = find_function(model, function)
+    arrays = [np.asarray(inputs[n]) for n in argument_names(entry)]
+    outputs = evaluate_function(model, arrays, function)
+    return dict(zip(result_names(entry), outputs, strict=True))
+
+
+def evaluate_function(
+    model: Model, inputs: Sequence[Array], function: str = "main"
+) -> list[Array]:
+    """The results of a function for inputs in order.
+
+    Raises:
+        HeadraceError HR4001: the inputs do not fit the declared types.
+        HeadraceDefect HR92xx: an operation without meaning.
+    """
+    entry = find_function(model, function)
+    names = argument_names(entry)
+    block = entry.body.block
+    declared = [(n, shape_of(v)) for n, v in zip(names, block.args, strict=True)]
+    dims = solve_dimensions(declared, [np.shape(i) for i in inputs])
+    machine = _Machine(model, dims)
+    return machine.block(block, dict(zip(block.args, map(np.asarray, inputs), strict=True)))
+
+
+def run_kernel(kernel: Kernel, inputs: Sequence[Array], dims: Mapping[str, int]) -> list[Array]:
+    """The logical outputs of a kernel for logical inputs."""
+    reads = iter(inputs)
+    buffers: list[Array] = []
+    for operand in kernel.operands:
+        if operand.access == "ro":
+            buffers.append(pack_operand(next(reads), operand, dims))
+        else:
+            size = operand.layout.size.evaluate(dims)
+            buffers.append(np.zeros(size, operand.dtype.numpy_dtype))
+    evaluate(kernel, buffers, dims)
+    return [unpack_operand(buffers[n], kernel.operands[n], dims) for n in kernel.outputs]
+
+
+class _Machine:
+    def __init__(self, model: Model, dims: Mapping[str, int]) -> None:
+        self.dims = dims
+        self.parameters: Callable[[str], Array] = parameter_reader(model)
+        self.entries = entry_functions(model.ir)
+
+    def block(self, block: Block, values: Values) -> list[Array]:
+        for operation in block.ops:
+            arrays = [values[v] for v in operation.operands]
+            if isinstance(operation, (FuncReturnOp, ReturnOp)):
+                return arrays
+            results = self._results(operation, arrays, values)
+            values.update(zip(operation.results, results, strict=True))
+        raise error("HR9210", "a body does not return")
+
+    def _results(
+        self, operation: Operation, arrays: list[Array], values: Values
+    ) -> list[Array]:
+        if isinstance(operation, DispatchRegionOp):
+            return self.block(operation.body.block, dict(values))
+        if isinstance(operation, DispatchOp):
+            entry = self._entry(operation)
+            inner: Values = dict(zip(entry.body.block.args, arrays, strict=True))
+            return self.block(entry.body.block, inner)
+        if isinstance(operation, ExecuteOp):
+            return run_kernel(operation.kernel, arrays, self.dims)
+        if isinstance(operation, TensorReshapeOp):
+            return [arrays[0].reshape(concrete_shape(operation.result, self.dims))]
+        return evaluate_operation(operation, arrays, self.dims, self.parameters)
+
+    def _entry(self, dispatch: DispatchOp) -> FuncOp:
+        found = self.entries.get(dispatch.entry_point)
+        if found is None:
+            raise error(
+                "HR9211", f"there is no entry point {dispatch.entry_point}", at=places(dispatch)
+            )
+        return found

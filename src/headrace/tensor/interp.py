@@ -63,11 +63,11 @@ def evaluate(
     """One operation by name, on arrays; a list of arrays for the reductions.
 
     Raises:
-        HeadraceDefect HR9101: there is no operation of that name.
+        HeadraceDefect HR9121: there is no operation of that name.
     """
     meaning = MEANINGS.get(operation)
     if meaning is None:
-        raise error("HR9101", f"the tensor stage has no operation '{operation}'")
+        raise error("HR9121", f"the tensor stage has no operation '{operation}'")
     return meaning(Arguments(tuple(arrays), attributes or {}, dtype, tuple(shape), reducer))
 
 
@@ -127,9 +127,9 @@ def _reducer(operation: Operation) -> Reducer:
                 values[op.result] = arrays[0]  # of a scalar: nothing to do
             else:
                 raise error(
-                    "HR9102", f"'{op.name}' in the body of a reduction", at=places(operation)
+                    "HR9122", f"'{op.name}' in the body of a reduction", at=places(operation)
                 )
-        raise error("HR9102", "the body of a reduction does not return", at=places(operation))
+        raise error("HR9122", "the body of a reduction does not return", at=places(operation))
 
     return Reducer(reducer_kind(operation), combine)
 
@@ -143,7 +143,7 @@ def evaluate_operation(
     """The results of one tensor operation.
 
     Raises:
-        HeadraceDefect HR9103: a result does not have the type that the IR says.
+        HeadraceDefect HR9123: a result does not have the type that the IR says.
     """
     if isinstance(operation, d.ParameterOp):
         found = [np.asarray(parameters(parameter_name(operation)))]
@@ -164,7 +164,7 @@ def evaluate_operation(
         shape, kind = concrete_shape(result, dims), dtype_of(result)
         if array.shape != shape or array.dtype != kind.numpy_dtype:
             raise error(
-                "HR9103",
+                "HR9123",
                 f"'{operation.name}' computes {array.dtype}{list(array.shape)} where its "
                 f"type says {kind}{list(shape)}",
                 at=places(operation),
@@ -205,7 +205,7 @@ def evaluate_function(
 
     Raises:
         HeadraceError HR4001: the inputs do not fit the declared types.
-        HeadraceDefect HR91xx: an operation without meaning, or whose type is wrong.
+        HeadraceDefect HR912x: an operation without meaning, or whose type is wrong.
     """
     if isinstance(model_or_func, Model):
         function = find_function(model_or_func)
@@ -220,7 +220,7 @@ def evaluate_function(
 
 
 def _no_parameters(name: str) -> Array:
-    raise error("HR9104", f"parameter '{name}' is read but no parameters were given")
+    raise error("HR9124", f"parameter '{name}' is read but no parameters were given")
 
 
 def _check_inputs(function: FuncOp, block: Block, inputs: Sequence[Array]) -> dict[str, int]:
@@ -256,7 +256,7 @@ def _evaluate_block(
         values.update(zip(operation.results, found, strict=True))
         for dead in last_use.get(operation, ()):
             values.pop(dead, None)
-    raise error("HR9105", "a function body does not return")
+    raise error("HR9125", "a function body does not return")
 
 
 def _last_uses(block: Block) -> dict[Operation, list[SSAValue]]:
@@ -299,7 +299,7 @@ def run(model: Model, inputs: Mapping[str, Array], function: str = "main") -> di
 
     Raises:
         HeadraceError HR4002: inputs are missing or unknown; HR4001: they do not fit.
-        HeadraceDefect HR91xx: see `evaluate_function`.
+        HeadraceDefect HR912x: see `evaluate_function`.
     """
     entry = find_function(model, function)
     names = argument_names(entry)
@@ -323,7 +323,7 @@ def parameter_reader(model: Model) -> Callable[[str], Array]:
     def read(name: str) -> Array:
         source = model.parameters.get(name)
         if source is None:
-            raise error("HR9104", f"the model's table has no parameter '{name}'")
+            raise error("HR9124", f"the model's table has no parameter '{name}'")
         return evaluate_source(source)
 
     return read
@@ -334,7 +334,7 @@ def evaluate_source(source: Source) -> Array:
 
     Raises:
         OSError, ValueError: a file is gone or shorter than it was.
-        HeadraceDefect HR9101, HR9103: an expression without meaning or of a wrong type.
+        HeadraceDefect HR9121, HR9123: an expression without meaning or of a wrong type.
     """
     uses: dict[str, int] = {}
     _count_uses(source, uses)
@@ -364,7 +364,7 @@ def _evaluate_source(source: Source, uses: dict[str, int], known: dict[str, Arra
     found = np.asarray(value[0] if isinstance(value, list) else value)
     if found.shape != source.shape or found.dtype != source.dtype.numpy_dtype:
         raise error(
-            "HR9103",
+            "HR9123",
             f"parameter expression '{source.operation}' computes {found.dtype}"
             f"{list(found.shape)} where {source.dtype}{list(source.shape)} was declared",
         )

@@ -77,12 +77,12 @@ def replace(operation: Operation, values: Sequence[SSAValue]) -> None:
     """Puts values in place of an operation's results and erases it.
 
     Raises:
-        HeadraceDefect HR9110: a value has another type than the result it replaces.
+        HeadraceDefect HR9126: a value has another type than the result it replaces.
     """
     for result, value in zip(operation.results, values, strict=True):
         if shape_of(result) != shape_of(value) or dtype_of(result) != dtype_of(value):
             raise error(
-                "HR9110",
+                "HR9126",
                 f"a rewrite of '{operation.name}' changes {result.type} to {value.type}",
                 at=places(operation),
             )

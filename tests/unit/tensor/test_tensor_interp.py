@@ -232,7 +232,7 @@ def test_a_result_of_another_type_is_our_defect() -> None:
     }"""
     context = make_context([("tensor", lambda: TENSOR)])
     wrong = Model(parse_module(text, "a.mlir", context), {}, "test")
-    with pytest.raises(HeadraceError, match=r"HR9103(.|\n)*node 'a'"):
+    with pytest.raises(HeadraceError, match=r"HR9123(.|\n)*node 'a'"):
         run(wrong, {"arg0": np.zeros(4, np.float32)})
 
 
@@ -283,7 +283,7 @@ def test_parameter_expressions_nest() -> None:
 
 def test_an_expression_of_a_wrong_type_is_our_defect() -> None:
     x = array_source(np.zeros((2, 3), np.float32))
-    with pytest.raises(HeadraceError, match="HR9103"):
+    with pytest.raises(HeadraceError, match="HR9123"):
         evaluate_source(expression("transpose", (x,), F32, (2, 3), permutation=(1, 0)))
-    with pytest.raises(HeadraceError, match="HR9101"):
+    with pytest.raises(HeadraceError, match="HR9121"):
         evaluate_source(expression("transposed", (x,), F32, (2, 3)))

@@ -240,10 +240,11 @@ def test_parts_of_complex_values() -> None:
     dtype, real = BY_NAME["complex<f32>"], BY_NAME["f32"]
     z = np.array([3 + 4j, -1e30 + 1e30j, 0j, complex(np.inf, 1)], np.complex64)
     check("abs", [z], [dtype], real)
-    check("real", [z], [dtype], real)
-    check("imag", [z], [dtype], real)
     machine = NumpyMachine(4)
     operand = lanes_of(machine, dtype, z)
+    for part in ("real", "imag"):
+        got = array_of(scalar.compute(part, (operand,), real))
+        np.testing.assert_array_equal(got, getattr(z, part))
     finite = scalar.compute("is_finite", (operand,), I1)
     np.testing.assert_array_equal(array_of(finite), [True, True, True, False])
     same = scalar.compute("compare", (operand, operand), I1, "EQ")

@@ -13,6 +13,8 @@ from typing import Literal
 
 from headrace.artifact.schema import (
     Block,
+    Call,
+    Command,
     Copy,
     Dispatch,
     EntryFunction,
@@ -28,7 +30,8 @@ from headrace.base.errors import Diagnostic, HeadraceError, Problems, error
 from headrace.base.symbols import Expr
 from headrace.plan.profile import kernel_key
 
-MAXIMUM_STEPS = 1_000_000
+MAXIMUM_STEPS = 200_000
+MAXIMUM_CALLS = 32
 MAXIMUM_BYTES = 1 << 48
 
 
@@ -190,9 +193,37 @@ def flatten(
     """
     function = program.functions[function_index]
     sizes = Sizes(check_dims(module, dims))
+    _check_length(program, function)
     flattener = _Flattener(program, sizes, variants, function)
-    flattener.block(function.body, list(range(len(function.resources))), [])
+    flattener.block(function.body, list(range(len(function.resources))))
     return flattener.flat
+
+
+def _check_length(program: Program, function: EntryFunction) -> None:
+    """Refuses functions whose calls would unfold to too many commands or too deep."""
+    known: dict[int, int] = {}
+
+    def block_length(block: Block, depth: int) -> int:
+        return sum(command_length(command, depth) for command in block.commands)
+
+    def command_length(command: Command, depth: int) -> int:
+        if isinstance(command, If):
+            return (
+                2 + block_length(command.then, depth) + block_length(command.otherwise, depth)
+            )
+        if isinstance(command, Loop):
+            return 2 + block_length(command.before, depth) + block_length(command.body, depth)
+        if not isinstance(command, Call):
+            return 1
+        if depth >= MAXIMUM_CALLS:
+            raise _outside(f"calls are nested more than {MAXIMUM_CALLS} deep")
+        if command.function not in known:
+            body = program.functions[command.function].body
+            known[command.function] = block_length(body, depth + 1)
+        return known[command.function]
+
+    if block_length(function.body, 0) > MAXIMUM_STEPS:
+        raise _outside(f"the function has more than {MAXIMUM_STEPS} commands")
 
 
 class _Flattener:
@@ -213,10 +244,8 @@ class _Flattener:
                 raise _outside(f"resource '{resource.name}' would have {size} bytes")
         self.flat = FlatFunction(function, resource_sizes)
 
-    def block(self, block: Block, resources: list[int], path: list[int]) -> None:
+    def block(self, block: Block, resources: list[int]) -> None:
         for index, command in enumerate(block.commands):
-            if len(self.flat.steps) > MAXIMUM_STEPS:
-                raise error("HR3205", f"the function has more than {MAXIMUM_STEPS} commands")
             if isinstance(command, Dispatch):
                 self._dispatch(command, resources, index)
             elif isinstance(command, Copy):
@@ -224,13 +253,13 @@ class _Flattener:
             elif isinstance(command, Fill):
                 self._fill(command, resources, index)
             elif isinstance(command, If):
-                self._if(command, resources, path)
+                self._if(command, resources)
             elif isinstance(command, Loop):
-                self._loop(command, resources, path)
+                self._loop(command, resources)
             else:
                 callee = self._program.functions[command.function]
                 inner = [resources[r] for r in command.resources]
-                self.block(callee.body, inner, [*path, command.function])
+                self.block(callee.body, inner)
 
     # -- operands ---------------------------------------------------------------
 
@@ -340,23 +369,23 @@ class _Flattener:
             )
         )
 
-    def _if(self, command: If, resources: list[int], path: list[int]) -> None:
+    def _if(self, command: If, resources: list[int]) -> None:
         steps = self.flat.steps
         branch = Step("branch", (self._condition(command.condition, resources),))
         steps.append(branch)
-        self.block(command.then, resources, path)
+        self.block(command.then, resources)
         if not command.otherwise.commands:
             branch.target = len(steps)
             return
         jump = Step("jump", ())
         steps.append(jump)
         branch.target = len(steps)
-        self.block(command.otherwise, resources, path)
+        self.block(command.otherwise, resources)
         jump.target = len(steps)
 
-    def _loop(self, command: Loop, resources: list[int], path: list[int]) -> None:
+    def _loop(self, command: Loop, resources: list[int]) -> None:
         steps = self.flat.steps
-        self.block(command.before, resources, path)
+        self.block(command.before, resources)
         first = len(steps)
         span = LoopSpan(first, first, GUESSED_TRIPS)
         if command.trip_count is not None:
@@ -364,7 +393,7 @@ class _Flattener:
         self.flat.loops.append(span)
         branch = Step("branch", (self._condition(command.condition, resources),))
         steps.append(branch)
-        self.block(command.body, resources, path)
+        self.block(command.body, resources)
         span.last = len(steps)
         steps.append(Step("jump", (), target=first))
         branch.target = len(steps)

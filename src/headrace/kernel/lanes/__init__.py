@@ -2,6 +2,7 @@
 
 `lower.py` walks a `Kernel` and speaks to a `Machine` (`machine.py`), which is a SPIR-V
 builder, a writer of Triton source, or numpy in the tests. `scalar.py` gives every
-elementwise operation in the machine's primitives, `elementary.py` the functions that no
-device computes accurately enough, `formats.py` floats narrower than 32 bits.
+elementwise operation in the machine's primitives, `integers.py`, `complex_numbers.py`,
+`elementary.py` and `trigonometry.py` what it needs, `formats.py` floats narrower than 32
+bits.
 """

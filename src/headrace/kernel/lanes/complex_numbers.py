@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TypeAlias
 
-from headrace.kernel.lanes import elementary
+from headrace.kernel.lanes import elementary, float_bits, trigonometry
 from headrace.kernel.lanes.machine import Value
 
 Pair: TypeAlias = tuple[Value, Value]
@@ -22,7 +22,7 @@ def _zero(x: Value) -> Value:
 
 def absolute(z: Pair) -> Value:
     """The magnitude, without overflow on the way."""
-    x, y = (elementary.absolute(part) for part in z)
+    x, y = (float_bits.absolute(part) for part in z)
     wide = x.gt(y)
     large, small = wide.select(x, y), wide.select(y, x)
     ratio = small / large.eq(0.0).select(_one(large), large)
@@ -46,7 +46,7 @@ def multiply(z: Pair, w: Pair) -> Pair:
 def divide(z: Pair, w: Pair) -> Pair:
     """Smith's method: scaled by the larger part of the divisor."""
     (a, b), (c, d) = z, w
-    wide = elementary.absolute(c).ge(elementary.absolute(d))
+    wide = float_bits.absolute(c).ge(float_bits.absolute(d))
     large, small = wide.select(c, d), wide.select(d, c)
     ratio = small / large
     below = large + small * ratio
@@ -67,19 +67,19 @@ def sign(z: Pair) -> Pair:
 
 def exponential(z: Pair) -> Pair:
     size = elementary.exponential(z[0])
-    return size * elementary.cosine(z[1]), size * elementary.sine(z[1])
+    return size * trigonometry.cosine(z[1]), size * trigonometry.sine(z[1])
 
 
 def exponential_minus_one(z: Pair) -> Pair:
     """`expm1(x) cos y - 2 sin(y/2)**2` keeps the accuracy near 0."""
     grown = elementary.exponential_minus_one(z[0])
-    half = elementary.sine(z[1] * 0.5)
-    real = grown * elementary.cosine(z[1]) - half * half * 2.0
-    return real, (grown + 1.0) * elementary.sine(z[1])
+    half = trigonometry.sine(z[1] * 0.5)
+    real = grown * trigonometry.cosine(z[1]) - half * half * 2.0
+    return real, (grown + 1.0) * trigonometry.sine(z[1])
 
 
 def logarithm(z: Pair) -> Pair:
-    return elementary.logarithm(absolute(z)), elementary.arctangent2(z[1], z[0])
+    return elementary.logarithm(absolute(z)), trigonometry.arctangent2(z[1], z[0])
 
 
 def log_plus_one(z: Pair) -> Pair:
@@ -87,18 +87,18 @@ def log_plus_one(z: Pair) -> Pair:
     x, y = z
     near = elementary.log_plus_one(x * 2.0 + (x * x + y * y)) * 0.5
     far = elementary.logarithm(absolute((x + 1.0, y)))
-    small = elementary.absolute(x).lt(0.5) & elementary.absolute(y).lt(0.5)
-    return small.select(near, far), elementary.arctangent2(y, x + 1.0)
+    small = float_bits.absolute(x).lt(0.5) & float_bits.absolute(y).lt(0.5)
+    return small.select(near, far), trigonometry.arctangent2(y, x + 1.0)
 
 
 def square_root(z: Pair) -> Pair:
     a, b = z
-    half = ((absolute(z) + elementary.absolute(a)) * 0.5).sqrt()
+    half = ((absolute(z) + float_bits.absolute(a)) * 0.5).sqrt()
     safe = half.eq(0.0).select(_one(half), half)
     other = b / (safe * 2.0)
     left = a.lt(0.0)
-    real = left.select(elementary.absolute(other), half)
-    return real, left.select(elementary.copy_sign(half, b), other)
+    real = left.select(float_bits.absolute(other), half)
+    return real, left.select(float_bits.copy_sign(half, b), other)
 
 
 def reciprocal_root(z: Pair) -> Pair:
@@ -118,26 +118,26 @@ def power(z: Pair, w: Pair) -> Pair:
 def cube_root(z: Pair) -> Pair:
     """The principal root."""
     size = elementary.cube_root(absolute(z))
-    angle = elementary.arctangent2(z[1], z[0]) * (1.0 / 3.0)
-    return size * elementary.cosine(angle), size * elementary.sine(angle)
+    angle = trigonometry.arctangent2(z[1], z[0]) * (1.0 / 3.0)
+    return size * trigonometry.cosine(angle), size * trigonometry.sine(angle)
 
 
 def sine(z: Pair) -> Pair:
     x, y = z
-    real = elementary.sine(x) * elementary.cosh(y)
-    return real, elementary.cosine(x) * elementary.sinh(y)
+    real = trigonometry.sine(x) * elementary.cosh(y)
+    return real, trigonometry.cosine(x) * elementary.sinh(y)
 
 
 def cosine(z: Pair) -> Pair:
     x, y = z
-    real = elementary.cosine(x) * elementary.cosh(y)
-    return real, -(elementary.sine(x) * elementary.sinh(y))
+    real = trigonometry.cosine(x) * elementary.cosh(y)
+    return real, -(trigonometry.sine(x) * elementary.sinh(y))
 
 
 def tanh(z: Pair) -> Pair:
     """By the tangent of the imaginary part, so that large arguments do not overflow."""
     t = elementary.tanh(z[0])
-    u = elementary.tangent(z[1])
+    u = trigonometry.tangent(z[1])
     below = t * t * u * u + 1.0
     real = t * (u * u + 1.0) / below
     return real, u * (_one(t) - t * t) / below
@@ -176,7 +176,7 @@ UNARY: dict[str, Callable[[Pair], Pair]] = {
 PARTS: dict[str, Callable[[Pair], Value]] = {
     "abs": absolute,
     "imag": lambda z: z[1],
-    "is_finite": lambda z: elementary.is_finite(z[0]) & elementary.is_finite(z[1]),
+    "is_finite": lambda z: float_bits.is_finite(z[0]) & float_bits.is_finite(z[1]),
     "real": lambda z: z[0],
 }
 """Complex in, one real value out."""

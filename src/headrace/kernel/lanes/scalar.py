@@ -13,12 +13,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.base.dtypes import BY_NAME, I1, DType
-from headrace.base.errors import error
 from headrace.kernel.description import Scalar as Literal
-from headrace.kernel.lanes import complex_numbers, elementary, formats
+from headrace.kernel.lanes import (
+    complex_numbers,
+    elementary,
+    float_bits,
+    formats,
+    integers,
+    trigonometry,
+)
 from headrace.kernel.lanes.machine import (
     BITS,
-    SIGNED_OF,
     UNSIGNED_OF,
     Machine,
     MachineType,
@@ -26,6 +31,8 @@ from headrace.kernel.lanes.machine import (
     compute_type,
     raw_type,
 )
+from headrace.kernel.lanes.remainder import remainder
+from headrace.kernel.lanes.unknown import unknown_operation
 
 
 @dataclass(frozen=True)
@@ -149,7 +156,7 @@ def compute(
     if operation == "compare":
         return Scalar(dtype, (compare(attribute, *values),))
     if operation == "is_finite":
-        return Scalar(dtype, (elementary.is_finite(values[0]),))
+        return Scalar(dtype, (float_bits.is_finite(values[0]),))
     source = operands[0].dtype
     if operation == "clamp":
         low, value, high = values
@@ -162,18 +169,10 @@ def compute(
         if is_narrow_float(dtype) and not keep_wide and operation not in _EXACT:
             result = formats.rounded(dtype, result)
         return Scalar(dtype, (result,))
-    return Scalar(dtype, (_wrap(dtype, _integer(operation, values, source)),))
+    return Scalar(dtype, (_wrap(dtype, integers.apply(operation, values, source)),))
 
 
 _EXACT = frozenset(("abs", "maximum", "minimum", "negate", "ceil", "floor", "sign", "real"))
-
-
-def _unknown(operation: str, kind: str) -> Exception:
-    return error(
-        "HR2401",
-        f"no lane code for '{operation}' on {kind} values",
-        notes="known are the elementwise operations of the tensor stage",
-    )
 
 
 def _select(operands: tuple[Scalar, ...], dtype: DType) -> Scalar:
@@ -199,7 +198,7 @@ def _boolean(operation: str, values: tuple[Value, ...]) -> Value:
         return values[0] & values[1]
     if operation in ("xor", "subtract"):
         return values[0] ^ values[1]
-    raise _unknown(operation, "boolean")
+    raise unknown_operation(operation, "boolean")
 
 
 # -- floats ---------------------------------------------------------------------------
@@ -224,13 +223,13 @@ def minimum(left: Value, right: Value) -> Value:
 
 
 def _or_nan(left: Value, right: Value, result: Value) -> Value:
-    right_or = elementary.is_nan(right).select(right, result)
-    return elementary.is_nan(left).select(left, right_or)
+    right_or = float_bits.is_nan(right).select(right, result)
+    return float_bits.is_nan(left).select(left, right_or)
 
 
 def _float_sign(x: Value) -> Value:
-    one = elementary.copy_sign(x.machine.constant(x.type, 1.0), x)
-    return (x.eq(0.0) | elementary.is_nan(x)).select(x, one)
+    one = float_bits.copy_sign(x.machine.constant(x.type, 1.0), x)
+    return (x.eq(0.0) | float_bits.is_nan(x)).select(x, one)
 
 
 def _reciprocal_root(x: Value) -> Value:
@@ -239,7 +238,7 @@ def _reciprocal_root(x: Value) -> Value:
 
 _FLOAT_UNARY: dict[str, Callable[[Value], Value]] = {
     **elementary.UNARY,
-    "abs": elementary.absolute,
+    "abs": float_bits.absolute,
     "negate": lambda x: -x,
     "sign": _float_sign,
     "rsqrt": _reciprocal_root,
@@ -253,9 +252,9 @@ _FLOAT_BINARY: dict[str, Callable[[Value, Value], Value]] = {
     "divide": Value.__truediv__,
     "maximum": maximum,
     "minimum": minimum,
-    "atan2": elementary.arctangent2,
+    "atan2": trigonometry.arctangent2,
     "power": elementary.power,
-    "remainder": elementary.remainder,
+    "remainder": remainder,
 }
 
 
@@ -264,135 +263,7 @@ def _float(operation: str, values: tuple[Value, ...]) -> Value:
         return _FLOAT_UNARY[operation](values[0])
     if len(values) == 2 and operation in _FLOAT_BINARY:
         return _FLOAT_BINARY[operation](*values)
-    raise _unknown(operation, "float")
-
-
-# -- integers ---------------------------------------------------------------------------
-
-
-def _population(x: Value) -> Value:
-    """Bits set in an unsigned value."""
-    width = BITS[x.type]
-    masks = [0x5555555555555555, 0x3333333333333333, 0x0F0F0F0F0F0F0F0F]
-    fives, threes, nibbles = (m & ((1 << width) - 1) for m in masks)
-    x = x - ((x >> 1) & fives)
-    x = (x & threes) + ((x >> 2) & threes)
-    x = (x + (x >> 4)) & nibbles
-    return (x * (0x0101010101010101 & ((1 << width) - 1))) >> (width - 8)
-
-
-def _leading_zeros(x: Value, bits: int) -> Value:
-    width = BITS[x.type]
-    shift = 1
-    while shift < width:
-        x = x | (x >> shift)
-        shift *= 2
-    return x.machine.constant(x.type, bits) - _population(x)
-
-
-def _safe_divisor(left: Value, right: Value, dtype: DType) -> Value:
-    bad = right.eq(0)
-    if dtype.kind == "signed":
-        # The least integer over -1 overflows: dividing by 1 gives what wrapping would.
-        bad = bad | (left.eq(-(1 << (BITS[left.type] - 1))) & right.eq(-1))
-    return bad.select(right.machine.constant(right.type, 1), right)
-
-
-def _integer_divide(left: Value, right: Value, dtype: DType) -> Value:
-    quotient = left / _safe_divisor(left, right, dtype)
-    ones = -1 if dtype.kind == "signed" else (1 << dtype.bits) - 1
-    return right.eq(0).select(left.machine.constant(left.type, ones), quotient)
-
-
-def _integer_remainder(left: Value, right: Value, dtype: DType) -> Value:
-    rest = left % _safe_divisor(left, right, dtype)
-    return right.eq(0).select(left, rest)
-
-
-def _integer_power(base: Value, exponent: Value, dtype: DType) -> Value:
-    machine = base.machine
-    one = machine.constant(base.type, 1)
-    total, square, left = (machine.variable(base.type) for _ in range(3))
-    negative = exponent.lt(0) if dtype.kind == "signed" else exponent.ne(exponent)
-    machine.write(total, one)
-    machine.write(square, base)
-    machine.write(left, negative.select(machine.constant(base.type, 0), exponent))
-
-    def turn(_: Value) -> None:
-        bits, factor = machine.read(left), machine.read(square)
-        odd = (bits & 1).ne(0)
-        machine.write(total, odd.select(machine.read(total) * factor, machine.read(total)))
-        machine.write(square, factor * factor)
-        machine.write(left, bits >> 1)
-
-    machine.loop(machine.constant(machine.index_type, dtype.bits), turn)
-    result = machine.read(total)
-    if dtype.kind != "signed":
-        return result
-    odd = (exponent & 1).ne(0)
-    minus = base.eq(-1).select(odd.select(base, one), machine.constant(base.type, 0))
-    return negative.select(base.eq(1).select(one, minus), result)
-
-
-def _shift(operation: str, value: Value, amount: Value, dtype: DType) -> Value:
-    machine, bits = value.machine, dtype.bits
-    unsigned = UNSIGNED_OF[value.type]
-    count = amount.bitcast(unsigned)
-    over = count.ge(bits)
-    count = over.select(machine.constant(unsigned, bits - 1), count)
-    zero = machine.constant(value.type, 0)
-    if operation == "shift_left":
-        moved = value << count.bitcast(value.type)
-        return over.select(zero, moved)
-    if operation == "shift_right_arithmetic":
-        # The sign is the top bit of the element's own width, also for unsigned types.
-        signed = value.bitcast(SIGNED_OF[value.type])
-        if dtype.kind == "unsigned" and bits < BITS[value.type]:
-            by = BITS[value.type] - bits
-            signed = (signed << by) >> by
-        return (signed >> count.bitcast(signed.type)).bitcast(value.type)
-    pattern = value.bitcast(unsigned)
-    if bits < BITS[value.type]:
-        pattern = pattern & ((1 << bits) - 1)
-    return over.select(zero, (pattern >> count).bitcast(value.type))
-
-
-def _integer(operation: str, values: tuple[Value, ...], dtype: DType) -> Value:
-    x = values[0]
-    signed = dtype.kind == "signed"
-    if operation in ("add", "subtract", "multiply", "and", "or", "xor"):
-        method = {
-            "add": Value.__add__, "subtract": Value.__sub__, "multiply": Value.__mul__,
-            "and": Value.__and__, "or": Value.__or__, "xor": Value.__xor__,
-        }[operation]  # fmt: skip
-        return method(x, values[1])
-    if operation in ("maximum", "minimum"):
-        return (maximum if operation == "maximum" else minimum)(x, values[1])
-    if operation == "divide":
-        return _integer_divide(x, values[1], dtype)
-    if operation == "remainder":
-        return _integer_remainder(x, values[1], dtype)
-    if operation == "power":
-        return _integer_power(x, values[1], dtype)
-    if operation.startswith("shift_"):
-        return _shift(operation, x, values[1], dtype)
-    if operation == "negate":
-        return x.machine.constant(x.type, 0) - x
-    if operation == "not":
-        return ~x
-    if operation == "abs":
-        return x.lt(0).select(x.machine.constant(x.type, 0) - x, x) if signed else x
-    if operation == "sign":
-        one = x.machine.constant(x.type, 1)
-        return x.gt(0).select(one, x.lt(0).select(-one, 0) if signed else x)
-    if operation in ("popcnt", "count_leading_zeros"):
-        bits = x.bits
-        if dtype.bits < BITS[x.type]:
-            bits = bits & ((1 << dtype.bits) - 1)
-        popcnt = operation == "popcnt"
-        count = _population(bits) if popcnt else _leading_zeros(bits, dtype.bits)
-        return count.bitcast(x.type)
-    raise _unknown(operation, dtype.name)
+    raise unknown_operation(operation, "float")
 
 
 # -- conversions --------------------------------------------------------------------------
@@ -441,7 +312,7 @@ def _narrow_from_integer(value: Value, source: DType) -> Value:
     minus = value.lt(0) if source.kind == "signed" else value.ne(value)
     magnitude = minus.select(machine.constant(value.type, 0) - value, value).bitcast(unsigned)
     excess = BITS[unsigned] - 24
-    zeros = _leading_zeros(magnitude, BITS[unsigned])
+    zeros = integers.leading_zeros(magnitude, BITS[unsigned])
     drop = zeros.gt(excess).select(machine.constant(unsigned, 0), zeros.bitcast(unsigned))
     drop = zeros.gt(excess).select(drop, machine.constant(unsigned, excess) - drop)
     kept = magnitude >> drop
@@ -463,7 +334,7 @@ def _to_integer(value: Value, dtype: DType) -> Value:
     # high + 1 is a power of two, exact in any float type.
     above = value.ge(float(high + 1))
     below = value.le(float(low))
-    inside = ~(above | below | elementary.is_nan(value))
+    inside = ~(above | below | float_bits.is_nan(value))
     whole = inside.select(value, 0.0).to(kind)
     whole = above.select(machine.constant(kind, high), whole)
     return below.select(machine.constant(kind, low), whole)
@@ -471,9 +342,9 @@ def _to_integer(value: Value, dtype: DType) -> Value:
 
 def _raw_of_same_width(scalar: Scalar, dtype: DType) -> tuple[Value, ...]:
     if scalar.dtype.kind == "complex" or dtype.kind == "complex":
-        raise _unknown("bitcast_convert", "complex")
+        raise unknown_operation("bitcast_convert", "complex")
     if scalar.dtype.bits != dtype.bits:
-        raise _unknown("bitcast_convert", f"{scalar.dtype.name} to {dtype.name}")
+        raise unknown_operation("bitcast_convert", f"{scalar.dtype.name} to {dtype.name}")
     raw = encode(scalar)[0]
     if dtype.bits < 32 and dtype.kind != "bool":
         raw = raw & ((1 << dtype.bits) - 1)
@@ -493,4 +364,4 @@ def _complex(
         return Scalar(dtype, (complex_numbers.PARTS[operation](pairs[0]),))
     if len(pairs) == 2 and operation in complex_numbers.BINARY:
         return Scalar(dtype, complex_numbers.BINARY[operation](pairs[0], pairs[1]))
-    raise _unknown(operation, "complex")
+    raise unknown_operation(operation, "complex")

@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from datetime import date
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -124,9 +125,8 @@ def speed(folder: Path) -> None:
         source, compiled, inputs = build(folder, name)
         peer = session(source)
         with headrace.load(compiled, weight_budget="max", threads=THREADS) as module:
-            ours, theirs = alternate(
-                [lambda: module(**inputs), lambda: peer.run(None, inputs)], 8, 8
-            )
+            sides = [partial(module, **inputs), partial(peer.run, None, inputs)]
+            ours, theirs = alternate(sides, 8, 8)
         ratio = median(ours) / median(theirs)
         print(f"| {name} | {summary(ours)} | {summary(theirs)} | {ratio:.2f} |", flush=True)
 
@@ -168,19 +168,10 @@ def streaming(folder: Path) -> None:
                 b: module.plan(weight_budget=b).prediction for b in ("max", "50%", "25%", "min")
             }
 
-            def at(
-                budget: str, module: Any = module, inputs: Any = inputs
-            ) -> Callable[[], Any]:
-                def call() -> Any:
-                    module(**inputs)
-
-                module.weight_budget = budget
-                return call
-
             steps: dict[str, float] = {}
             for budget in predictions:
-                call = at(budget)
-                (times,) = alternate([call], 5, 5)
+                module.weight_budget = budget
+                (times,) = alternate([partial(module, **inputs)], 5, 5)
                 steps[budget] = median(times)
                 report = module.report()
                 predicted = predictions[budget].step_ns * 1e-9

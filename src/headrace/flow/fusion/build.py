@@ -123,16 +123,7 @@ def _single(operation: Operation, mapping: dict[SSAValue, SSAValue]) -> Operatio
 def _region(
     program: Program, node: _Node, mapping: dict[SSAValue, SSAValue]
 ) -> DispatchRegionOp:
-    block = Block()
-    inner = dict(mapping)
     members = set(node.members)
-    for operation in node.members:
-        for value in operation.operands:
-            _make_free(value, members, inner, block)
-        made = operation.clone(inner)
-        made.location = operation.location
-        inner.update(zip(operation.results, made.results, strict=True))
-        block.add_op(made)
     results = [
         value
         for operation in node.members
@@ -140,6 +131,13 @@ def _region(
         for value in operation.results
         if any(use.operation not in members for use in value.uses)
     ]
+    block = Block()
+    inner = dict(mapping)
+    for operation in _evaluation_order(results, members, mapping):
+        made = operation.clone(inner)
+        made.location = operation.location
+        inner.update(zip(operation.results, made.results, strict=True))
+        block.add_op(made)
     end = ReturnOp.build(operands=[[inner[v] for v in results]])
     block.add_op(end)
     region = DispatchRegionOp.make(Region(block), [v.type for v in results])
@@ -148,21 +146,31 @@ def _region(
     return region
 
 
-def _make_free(
-    value: SSAValue,
-    members: set[Operation],
-    inner: dict[SSAValue, SSAValue],
-    block: Block,
-) -> None:
-    """Clones constants and what spreads them into the region, in front of their use."""
-    owner = value.owner
-    if value in inner or not isinstance(owner, Operation) or owner in members:
-        return
-    if not is_free(owner):
-        raise error("HR9207", f"a dispatch uses '{owner.name}', which nothing makes")
-    for operand in owner.operands:
-        _make_free(operand, members, inner, block)
-    made = owner.clone(inner)
-    made.location = owner.location
-    inner.update(zip(owner.results, made.results, strict=True))
-    block.add_op(made)
+def _evaluation_order(
+    results: list[SSAValue], members: set[Operation], known: dict[SSAValue, SSAValue]
+) -> list[Operation]:
+    """The operations that results need, operands first and from the left.
+
+    The order follows from what is computed alone, not from where it stood in the program,
+    so that equal dispatches have equal texts. Constants and what only spreads them come
+    along.
+    """
+    ordered: dict[Operation, None] = {}
+    for result in results:
+        pending: list[tuple[SSAValue, bool]] = [(result, False)]
+        while pending:
+            value, operands_done = pending.pop()
+            owner = value.owner
+            if not isinstance(owner, Operation) or owner in ordered:
+                continue
+            if owner not in members and (value in known or not is_free(owner)):
+                if value not in known:
+                    fact = f"a dispatch uses '{owner.name}', which nothing makes"
+                    raise error("HR9207", fact)
+                continue
+            if operands_done:
+                ordered[owner] = None
+                continue
+            pending.append((value, True))
+            pending += [(operand, False) for operand in reversed(owner.operands)]
+    return list(ordered)

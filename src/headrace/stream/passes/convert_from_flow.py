@@ -16,19 +16,19 @@ from dataclasses import dataclass, field
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, Block, BlockArgument, Operation, OpResult, SSAValue
+from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 
 from headrace.base.errors import error
 from headrace.base.parameters import size_bytes
 from headrace.flow.dialect import DispatchOp, TensorReshapeOp
 from headrace.flow.dialect import ExecutableOp as FlowExecutableOp
+from headrace.flow.layouts.sites import Entry, read_entry
 from headrace.ir.locations import places
 from headrace.ir.model import Model
 from headrace.ir.passes import Pass
 from headrace.ir.types import exprs_attr
 from headrace.kernel.description import Kernel
-from headrace.kernel.dialect import ExecuteOp
 from headrace.stream.commands import DispatchOp as CommandDispatchOp
 from headrace.stream.dialect import ResourceAllocOp, ResourceConstantOp, SizeOp
 from headrace.stream.executables import make_executable, value_name
@@ -46,7 +46,7 @@ class ConvertFromFlow(Pass):
     """
 
     def run(self, model: Model) -> None:
-        entries: dict[tuple[str, str], _Entry] = {}
+        entries: dict[tuple[str, str], Entry] = {}
         for op in list(model.ir.ops):
             if isinstance(op, FlowExecutableOp):
                 _convert_executable(op, entries)
@@ -55,29 +55,17 @@ class ConvertFromFlow(Pass):
                 _Program(op, model, entries).convert()
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """An entry point: its kernel and which dispatch operand or result each operand is.
-
-    Attributes:
-        places: for each operand of the kernel, (is it a result, its number).
-    """
-
-    kernel: Kernel
-    places: tuple[tuple[bool, int], ...]
-
-
 # -- executables --------------------------------------------------------------------
 
 
 def _convert_executable(
-    source: FlowExecutableOp, entries: dict[tuple[str, str], _Entry]
+    source: FlowExecutableOp, entries: dict[tuple[str, str], Entry]
 ) -> None:
     name = source.sym_name.data
     found: list[tuple[str, Kernel]] = []
     for function in source.module.ops:
         if isinstance(function, FuncOp):
-            entry = _entry(function)
+            entry = read_entry(function)
             entries[name, function.sym_name.data] = entry
             found.append((function.sym_name.data, entry.kernel))
     visibility = source.sym_visibility
@@ -91,31 +79,6 @@ def _convert_executable(
         for op in after.walk():
             op.location = before.location
     Rewriter.replace_op(source, made, [])
-
-
-def _entry(function: FuncOp) -> _Entry:
-    """Reads a function that is one `kernel.execute` between arguments and return."""
-    executes = [op for op in function.body.block.ops if isinstance(op, ExecuteOp)]
-    terminator = function.body.block.last_op
-    if len(executes) != 1 or not isinstance(terminator, ReturnOp):
-        raise error(
-            "HR9507",
-            f"@{function.sym_name.data} is no single kernel when flow ends",
-            at=places(function),
-        )
-    (execute,) = executes
-    kernel = execute.kernel
-    arguments, results = iter(execute.arguments), iter(execute.results)
-    returned = list(terminator.arguments)
-    found: list[tuple[bool, int]] = []
-    for operand in kernel.operands:
-        if operand.access == "ro":
-            argument = next(arguments)
-            assert isinstance(argument, BlockArgument)
-            found.append((False, argument.index))
-        else:
-            found.append((True, returned.index(next(results))))
-    return _Entry(kernel, tuple(found))
 
 
 # -- programs -----------------------------------------------------------------------
@@ -133,7 +96,7 @@ class _Program:
 
     function: FuncOp
     model: Model
-    entries: Mapping[tuple[str, str], _Entry]
+    entries: Mapping[tuple[str, str], Entry]
     block: Block = field(default_factory=Block)
     resources: dict[SSAValue, SSAValue] = field(default_factory=dict[SSAValue, SSAValue])
     sizes: dict[str, SSAValue] = field(default_factory=dict[str, SSAValue])

@@ -127,7 +127,10 @@ class NodeContext:
         """
         found = self.value(index).sizes
         if found is None:
-            raise self.data_dependent(index)
+            known = self.value(index).known()
+            if known is None:
+                raise self.data_dependent(index)
+            found = sizes_array(known)
         return list(found.reshape(-1))
 
     def size(self, index: int) -> Expr:

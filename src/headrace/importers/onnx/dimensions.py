@@ -6,7 +6,7 @@ user's spelling is kept beside it for messages and signatures.
 
 A graph often *implies* that two sizes are equal (the operands of an Add) or bounded (a
 slice of a table of 512 positions). `Dimensions.same` finds what must hold and raises
-`Learned`; the reader then starts again with what it learned, so every type in the module
+`learnings.Learned`; the reader then starts again with what it learned, so every type in the module
 is written with the fewest names.
 """
 
@@ -28,15 +28,12 @@ from headrace.base.symbols import (
     minimum,
     parse_expr,
 )
+from headrace.importers.onnx import learnings
 from headrace.importers.options import DimensionChoice
 
 _NAME = re.compile(r"[A-Za-z_$][\w.$:/]*")
 _RESERVED = frozenset({"max", "min", "floordiv", "mod"})
 _UNBOUNDED = 1 << 40
-
-
-class Learned(Exception):
-    """The graph implies something about a dimension that was not known at the start."""
 
 
 @dataclass
@@ -169,6 +166,27 @@ class Dimensions:
             return as_expr(a)
         return as_expr(b) if self.at_most(difference, 0) else maximum(a, b)
 
+    def simplify(self, expr: Expr) -> Expr:
+        """The expression with every operation whose bounds meet replaced by its value."""
+        if not any(self.ranges.get(n, (1, None))[1] is not None for n in expr.names):
+            return expr
+        found = self.bounds(expr)
+        if found is not None and found[0] == found[1]:
+            return as_expr(found[0])
+        total = as_expr(0)
+        for monomial, coefficient in expr.terms:
+            term = as_expr(coefficient)
+            for atom, power in monomial:
+                factor = Expr((((((atom, 1),)), 1),))
+                if isinstance(atom, Operation):
+                    limits = self.bounds(factor)
+                    if limits is not None and limits[0] == limits[1]:
+                        factor = as_expr(limits[0])
+                for _ in range(power):
+                    term = term * factor
+            total = total + term
+        return total
+
     # -- what a graph implies -------------------------------------------------------
 
     def same(self, a: Expr, b: Expr) -> Expr:
@@ -178,60 +196,15 @@ class Dimensions:
             Learned: they are equal only under a condition, now known; start again.
             ValueError: they cannot be equal, or the condition is none that can be kept.
         """
+        a, b = self.simplify(a), self.simplify(b)
         if a == b:
             return a
         if not self.maybe_equal(a, b):
             raise ValueError(f"sizes {a} and {b} differ")
-        for left, right in ((a, b), (b, a)):
-            self._learn_bound(left, right)
-        self._learn_name(a, b)
+        learnings.learn_equal(self, a, b)
         raise ValueError(f"sizes {a} and {b} are not known to be equal")
 
     def maybe_equal(self, a: Expr, b: Expr) -> bool:
         """Whether the sizes can be equal for some values of the dimensions."""
         found = self.bounds(a - b)
         return found is None or found[0] <= 0 <= found[1]
-
-    def _learn_bound(self, extremum: Expr, other: Expr) -> None:
-        """`min(seq, 512) = seq` says that `seq` is at most 512."""
-        if len(extremum.terms) != 1 or len(extremum.terms[0][0]) != 1:
-            return
-        (atom, power), coefficient = extremum.terms[0][0][0], extremum.terms[0][1]
-        if not isinstance(atom, Operation) or (power, coefficient) != (1, 1):
-            return
-        if atom.name not in ("min", "max") or other not in atom.operands:
-            return
-        limits = [o.value for o in atom.operands if o.is_constant]
-        names = [n for n in other.names if other == dim(n)]
-        if len(atom.operands) != 2 or not limits or not names:
-            return
-        low, high = self.ranges.get(names[0], (1, None))
-        if atom.name == "min":
-            self.ranges[names[0]] = (low, limits[0] if high is None else min(high, limits[0]))
-        else:
-            self.ranges[names[0]] = (max(low, limits[0]), high)
-        raise Learned
-
-    def _learn_name(self, a: Expr, b: Expr) -> None:
-        """Solves `a = b` for a name that occurs once, with the factor 1 or -1."""
-        difference = a - b
-        order = list(self.user_names)
-        for name in sorted(difference.names, key=lambda n: -order.index(n)):
-            try:
-                factor = difference.coefficient(name)
-            except ValueError:
-                continue
-            if not factor.is_constant or abs(factor.value) != 1:
-                continue
-            rest = difference - dim(name) * factor
-            solved = -rest if factor.value == 1 else rest
-            if name in solved.names or not self._may_stand_for(name, solved):
-                continue
-            self.substitutions[name] = solved
-            raise Learned
-
-    def _may_stand_for(self, name: str, value: Expr) -> bool:
-        """Whether the value can lie in the range of the name."""
-        found = self.bounds(value)
-        low, high = self.ranges.get(name, (1, None))
-        return found is None or (found[1] >= low and (high is None or found[0] <= high))

@@ -16,8 +16,9 @@ from headrace.base.errors import HeadraceError, error
 from headrace.base.parameters import Source, array_source
 from headrace.base.symbols import as_expr, product
 from headrace.importers.onnx.context import NodeContext
-from headrace.importers.onnx.dimensions import Dimensions, Learned
+from headrace.importers.onnx.dimensions import Dimensions
 from headrace.importers.onnx.functions import FunctionTable
+from headrace.importers.onnx.learnings import Learned
 from headrace.importers.onnx.nodes import Node, read_node
 from headrace.importers.onnx.registry import find_handler, find_size_rule
 from headrace.importers.onnx.values import SMALL_ELEMENTS, Value, read_source, sizes_array
@@ -92,7 +93,7 @@ class GraphImporter:
             self.folder,
         )
         try:
-            results = self._results(context, scope)
+            results = self._results(context)
         except (HeadraceError, Learned):
             raise
         except ValueError as wrong:
@@ -107,7 +108,7 @@ class GraphImporter:
         finally:
             self.build.location = before
         for name, value in zip(node.outputs, results, strict=False):
-            if name:
+            if name and value is not None:
                 value.name = value.name or name
                 scope.values[name] = value
 
@@ -124,19 +125,30 @@ class GraphImporter:
             )
         return found
 
-    def _results(self, context: NodeContext, scope: Scope) -> list[Value]:
+    def _results(self, context: NodeContext) -> list[Value | None]:
         node = context.node
         tracked = self._by_sizes(context)
         if tracked is not None:
             return [tracked]
         handler = find_handler(node.domain, node.op_type, context.opset)
         if handler is None:
-            return self._call(context, scope)
+            return self._call(context)
         made = handler(context)
         several = made if isinstance(made, Sequence) else [made]
         if len(several) < context.output_count:
             raise context.unsupported(f"output {len(several)} is not computed")
-        return [v if isinstance(v, Value) else _data(v) for v in several]
+        return [v if isinstance(v, Value) else self._simplified(v) for v in several]
+
+    def _simplified(self, ssa: SSAValue) -> Value:
+        """A result whose sizes are written as simply as bounds of the names allow.
+
+        A size that is surely 1, say, is written 1: a slice that keeps everything.
+        """
+        shape = shape_of(ssa)
+        simple = tuple(self.dims.simplify(s) for s in shape)
+        if simple != shape:
+            ssa = self.build.slice(ssa, [0] * len(shape), simple, [1] * len(shape))
+        return Value("", dtype_of(ssa), simple, ssa=ssa)
 
     def _by_sizes(self, context: NodeContext) -> Value | None:
         """The result as sizes, where all inputs are sizes and the operator has a rule."""
@@ -162,7 +174,7 @@ class GraphImporter:
 
     # -- functions ------------------------------------------------------------------
 
-    def _call(self, context: NodeContext, scope: Scope) -> list[Value]:
+    def _call(self, context: NodeContext) -> list[Value | None]:
         """Imports the body of a function operator in place of the node."""
         node = context.node
         body = self.functions.body(context)
@@ -179,7 +191,7 @@ class GraphImporter:
         arguments = {**body.defaults, **node.attributes}
         inner = Scope(values, body.opsets, node.label, arguments)
         self.run(_without_missing(body.nodes, values), inner)
-        return [inner.values[name] for name in body.outputs if name in inner.values]
+        return [inner.values.get(name) for name in body.outputs]
 
     # -- values -----------------------------------------------------------------------
 
@@ -240,10 +252,6 @@ class GraphImporter:
         while symbol in self.parameters:
             symbol, n = f"{base}_{n}", n + 1
         return symbol
-
-
-def _data(ssa: SSAValue) -> Value:
-    return Value("", dtype_of(ssa), shape_of(ssa), ssa=ssa)
 
 
 def _weight_location(name: str, node: LocationAttr) -> LocationAttr:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
@@ -16,11 +16,12 @@ from xdsl.ir import Block, Region, SSAValue
 
 from headrace.base.dtypes import DType
 from headrace.base.errors import error
-from headrace.base.parameters import Source
+from headrace.base.parameters import Source, array_source
 from headrace.base.symbols import Expr, as_expr
-from headrace.importers.onnx.dimensions import Dimensions, Learned
+from headrace.importers.onnx.dimensions import Dimensions
 from headrace.importers.onnx.functions import FunctionTable
 from headrace.importers.onnx.graph import GraphImporter, Scope
+from headrace.importers.onnx.learnings import Learned
 from headrace.importers.onnx.support import check_operators
 from headrace.importers.onnx.values import Value
 from headrace.importers.onnx.weights import element_dtype, tensor_source
@@ -72,6 +73,7 @@ def import_model(
     folder: Path | None = None,
     name: str = "model.onnx",
     dimensions: Mapping[str, DimensionChoice] | None = None,
+    constants: Mapping[str, Any] | None = None,
 ) -> Model:
     """Imports a parsed model.
 
@@ -80,6 +82,8 @@ def import_model(
         folder: where external data lies; None refuses external data.
         name: of the file, for messages.
         dimensions: see `ImportOptions`.
+        constants: inputs that always hold these arrays; they leave the signature, and
+            may decide shapes.
 
     Raises:
         HeadraceError HR1xxx: it cannot be imported; HR0203: no such dimension.
@@ -91,6 +95,7 @@ def import_model(
     functions = FunctionTable({(_domain(f.domain), f.name): f for f in model.functions})
     check_operators(model, functions, opsets, name)
     sources = _sources(model.graph, folder, name)
+    sources.update({n: array_source(a) for n, a in (constants or {}).items()})
     dims = Dimensions(dict(dimensions or {}))
     for _ in range(_ATTEMPTS):
         dims.start()

@@ -7,7 +7,7 @@ from typing import Any
 
 from xdsl.ir import SSAValue
 
-from headrace.base.dtypes import I1, I64, DType
+from headrace.base.dtypes import I1, I32, I64, DType
 from headrace.base.parameters import array_source
 from headrace.base.symbols import Expr, as_expr, product
 from headrace.importers.onnx.context import NodeContext
@@ -109,7 +109,24 @@ def convert(c: NodeContext, value: Value, kind: DType) -> Result:
     source = dtype_of(operand)
     if kind.kind == "bool" and source.kind != "bool":
         return c.build.compare("NE", operand, c.scalar_like(0, operand))
+    if kind.is_float and kind.bits == 8 and c.flag("saturate", True) and source.is_float:
+        return _saturated(c, operand, kind)
+    if kind.is_integer and kind.bits < 8 and source.is_float:
+        operand = c.build.convert(operand, I32)  # narrow integers then keep the low bits
     return c.build.convert(operand, kind)
+
+
+def _saturated(c: NodeContext, operand: SSAValue, kind: DType) -> SSAValue:
+    """To an 8-bit float: what is too large, infinity too, becomes the largest."""
+    import ml_dtypes
+
+    if kind.name == "f8E8M0FNU":
+        return c.build.convert(operand, kind)
+    largest = float(ml_dtypes.finfo(kind.numpy_dtype).max)
+    bounded = c.build.clamp(
+        c.scalar_like(-largest, operand), operand, c.scalar_like(largest, operand)
+    )
+    return c.build.convert(bounded, kind)
 
 
 @onnx_op("Range")
@@ -120,6 +137,8 @@ def range_(c: NodeContext) -> Result:
     kind = c.dtype(0)
     build = c.build
     if kind.is_float:
+        if all(c.value(n).known() is None for n in range(3)):
+            raise c.data_dependent(1)
         start, limit, delta = (float(c.constant(n)) for n in range(3))
         count = max(math.ceil((limit - start) / delta), 0)
         steps = np.arange(count, dtype=np.float64)

@@ -45,8 +45,11 @@ def negation(c: NodeContext) -> SSAValue:
 
 @onnx_op("BitShift")
 def bit_shift(c: NodeContext) -> SSAValue:
-    left = c.string("direction") == "LEFT"
-    name = "shift_left" if left else "shift_right_logical"
+    """A right shift keeps the sign of signed integers; shifts by less than 0 are by all bits."""
+    if c.string("direction") == "LEFT":
+        return c.binary("shift_left", c.data(0), c.data(1))
+    signed = c.dtype(0).kind == "signed"
+    name = "shift_right_arithmetic" if signed else "shift_right_logical"
     return c.binary(name, c.data(0), c.data(1))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from xdsl.ir import SSAValue
 
+from headrace.base.dtypes import I64
 from headrace.base.symbols import Expr, as_expr, product
 from headrace.importers.onnx.context import NodeContext
 from headrace.importers.onnx.registry import onnx_op
@@ -210,15 +211,14 @@ def space_to_depth(c: NodeContext) -> SSAValue:
     n, channels, height, width = shape_of(x)
     rows, columns = height // block, width // block
     x = reshape_to(c, x, (n, channels, rows, as_expr(block), columns, as_expr(block)))
-    moved = c.build.transpose(x, (0, 3, 5, 1, 2, 4))
+    order = (0, 3, 5, 1, 2, 4) if c.string("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    moved = c.build.transpose(x, order)
     return c.build.reshape(moved, (n, channels * (block * block), rows, columns))
 
 
 @onnx_op("ReverseSequence")
 def reverse_sequence(c: NodeContext) -> SSAValue:
     """Reverses the first `sequence_lens[b]` elements of each batch entry."""
-    from headrace.base.dtypes import I64
-
     build = c.build
     x, lengths = c.data(0), build.convert(c.data(1), I64)
     batch, time = c.int("batch_axis", 1), c.int("time_axis", 0)

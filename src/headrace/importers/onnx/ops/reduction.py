@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdsl.ir import SSAValue
 
-from headrace.base.dtypes import F32, I64
+from headrace.base.dtypes import F32, F64, I64
 from headrace.base.symbols import as_expr
 from headrace.importers.onnx.context import NodeContext
 from headrace.importers.onnx.ops.pooling import first_largest, highest, lowest
@@ -78,8 +78,6 @@ def _float_unary(c: NodeContext, name: str, operand: SSAValue) -> SSAValue:
     kind = dtype_of(operand)
     if kind.is_float:
         return c.build.unary(name, operand)
-    from headrace.base.dtypes import F64
-
     return c.build.convert(c.build.unary(name, c.build.convert(operand, F64)), kind)
 
 
@@ -88,8 +86,6 @@ def _log_sum_exp(c: NodeContext, x: SSAValue, axes: list[int], keep: bool) -> SS
     b = c.build
     kind = dtype_of(x)
     if not kind.is_float:
-        from headrace.base.dtypes import F64
-
         return b.convert(_log_sum_exp(c, b.convert(x, F64), axes, keep), kind)
     if not axes:
         return x

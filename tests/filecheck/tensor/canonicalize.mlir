@@ -1,0 +1,140 @@
+// RUN: tensor-canonicalize
+
+// Movement that moves nothing.
+// CHECK-LABEL: @nothing
+// CHECK-NEXT: func.return %x
+func.func @nothing(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {
+  %0 = tensor.reshape %x : (tensor<2x3xf32>) -> tensor<2x3xf32>
+  %1 = tensor.transpose %0, dims = [0, 1] : (tensor<2x3xf32>) -> tensor<2x3xf32>
+  %2 = tensor.convert %1 : (tensor<2x3xf32>) -> tensor<2x3xf32>
+  %3 = tensor.broadcast_in_dim %2, dims = [0, 1] : (tensor<2x3xf32>) -> tensor<2x3xf32>
+  %4 = tensor.slice %3, <["0", "0"]> to <["2", "3"]> step [1, 1] : (tensor<2x3xf32>) -> tensor<2x3xf32>
+  %c = tensor.constant dense<0.0> : tensor<f32> : tensor<f32>
+  %5 = tensor.pad %4, %c low <["0", "0"]> high <["0", "0"]> interior [0, 0] : (tensor<2x3xf32>, tensor<f32>) -> tensor<2x3xf32>
+  %6 = tensor.concatenate %5 dim = [0] : (tensor<2x3xf32>) -> tensor<2x3xf32>
+  func.return %6 : tensor<2x3xf32>
+}
+
+// -----
+
+// Reshapes, transposes, broadcasts and slices of one another become one.
+// CHECK-LABEL: @composed
+// CHECK-NEXT: tensor.transpose %x, dims = [2, 0, 1]
+// CHECK-NEXT: tensor.reshape %y : (tensor<6xf32>) -> tensor<3x2xf32>
+// CHECK-NEXT: tensor.slice %x, <["1", "0", "0"]> to <["2", "3", "1"]> step [1, 2, 1]
+// CHECK-NEXT: tensor.broadcast_in_dim %y, dims = [1]
+func.func @composed(%x: tensor<2x3x4xf32>, %y: tensor<6xf32>) -> (tensor<4x2x3xf32>, tensor<3x2xf32>, tensor<1x2x1xf32>, tensor<5x6x7xf32>) {
+  %0 = tensor.transpose %x, dims = [1, 0, 2] : (tensor<2x3x4xf32>) -> tensor<3x2x4xf32>
+  %1 = tensor.transpose %0, dims = [2, 1, 0] : (tensor<3x2x4xf32>) -> tensor<4x2x3xf32>
+  %2 = tensor.reshape %y : (tensor<6xf32>) -> tensor<2x3xf32>
+  %3 = tensor.reshape %2 : (tensor<2x3xf32>) -> tensor<3x2xf32>
+  %4 = tensor.slice %x, <["1", "0", "0"]> to <["2", "3", "4"]> step [1, 1, 1] : (tensor<2x3x4xf32>) -> tensor<1x3x4xf32>
+  %5 = tensor.slice %4, <["0", "0", "0"]> to <["1", "3", "1"]> step [1, 2, 1] : (tensor<1x3x4xf32>) -> tensor<1x2x1xf32>
+  %6 = tensor.broadcast_in_dim %y, dims = [0] : (tensor<6xf32>) -> tensor<6x7xf32>
+  %7 = tensor.broadcast_in_dim %6, dims = [1, 2] : (tensor<6x7xf32>) -> tensor<5x6x7xf32>
+  func.return %1, %3, %5, %7 : tensor<4x2x3xf32>, tensor<3x2xf32>, tensor<1x2x1xf32>, tensor<5x6x7xf32>
+}
+
+// -----
+
+// A broadcast names only the dimensions that are not 1: a bias [C, 1, 1] is one of rank 1.
+// CHECK-LABEL: @bias
+// CHECK-NEXT: %[[R:.*]] = tensor.reshape %x : (tensor<8x1x1xf32>) -> tensor<8xf32>
+// CHECK-NEXT: tensor.broadcast_in_dim %[[R]], dims = [1]
+func.func @bias(%x: tensor<8x1x1xf32>) -> tensor<?x8x4x4xf32, #hr.dims<["b", "", "", ""]>> {
+  %0 = tensor.broadcast_in_dim %x, dims = [1, 2, 3] : (tensor<8x1x1xf32>) -> tensor<?x8x4x4xf32, #hr.dims<["b", "", "", ""]>>
+  func.return %0 : tensor<?x8x4x4xf32, #hr.dims<["b", "", "", ""]>>
+}
+
+// -----
+
+// Arithmetic with neutral constants goes; powers are products and roots; a power of two divides exactly.
+// CHECK-LABEL: @arithmetic
+// CHECK: %[[SQ:.*]] = tensor.multiply %x, %x
+// CHECK-NEXT: %[[ROOT:.*]] = tensor.sqrt %[[SQ]]
+// CHECK: %[[Q:.*]] = tensor.constant dense<2.500000e-01>
+// CHECK: %[[S:.*]] = tensor.broadcast_in_dim %[[Q]]
+// CHECK-NEXT: tensor.multiply %[[ROOT]], %[[S]]
+// CHECK-NOT: tensor.add
+// CHECK-NOT: tensor.divide
+func.func @arithmetic(%x: tensor<4xf32>) -> tensor<4xf32> {
+  %zero = tensor.constant dense<0.0> : tensor<4xf32> : tensor<4xf32>
+  %one = tensor.constant dense<1.0> : tensor<4xf32> : tensor<4xf32>
+  %two = tensor.constant dense<2.0> : tensor<4xf32> : tensor<4xf32>
+  %half = tensor.constant dense<0.5> : tensor<4xf32> : tensor<4xf32>
+  %four = tensor.constant dense<4.0> : tensor<4xf32> : tensor<4xf32>
+  %0 = tensor.add %zero, %x : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  %1 = tensor.multiply %0, %one : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  %2 = tensor.negate %1 : (tensor<4xf32>) -> tensor<4xf32>
+  %3 = tensor.negate %2 : (tensor<4xf32>) -> tensor<4xf32>
+  %4 = tensor.power %3, %two : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  %5 = tensor.power %4, %half : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  %6 = tensor.divide %5, %four : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  func.return %6 : tensor<4xf32>
+}
+
+// -----
+
+// Dividing by 3 stays: its reciprocal is not exact. Reductions that start at 0.5 stay too.
+// CHECK-LABEL: @kept
+// CHECK: tensor.divide
+// CHECK: tensor.reduce
+func.func @kept(%x: tensor<4x1xf32>) -> (tensor<4x1xf32>, tensor<4xf32>) {
+  %three = tensor.constant dense<3.0> : tensor<4x1xf32> : tensor<4x1xf32>
+  %half = tensor.constant dense<0.5> : tensor<f32> : tensor<f32>
+  %0 = tensor.divide %x, %three : (tensor<4x1xf32>, tensor<4x1xf32>) -> tensor<4x1xf32>
+  %1 = "tensor.reduce"(%x, %half) <{dimensions = array<i64: 1>, operandSegmentSizes = array<i32: 1, 1>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %s = tensor.add %a, %b : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    tensor.return %s : tensor<f32>
+  }) : (tensor<4x1xf32>, tensor<f32>) -> tensor<4xf32>
+  func.return %0, %1 : tensor<4x1xf32>, tensor<4xf32>
+}
+
+// -----
+
+// Conversions there and back go where nothing is lost: f32 holds i8, but i32 to f64 to i8
+// saturates where i32 to i8 wraps.
+// CHECK-LABEL: @convert
+// CHECK-NEXT: %[[A:.*]] = tensor.convert %x : (tensor<4xi8>) -> tensor<4xf64>
+// CHECK-NEXT: %[[B:.*]] = tensor.convert %y : (tensor<4xi32>) -> tensor<4xf64>
+// CHECK-NEXT: %[[C:.*]] = tensor.convert %[[B]] : (tensor<4xf64>) -> tensor<4xi8>
+// CHECK-NEXT: func.return %[[A]], %[[C]], %x
+func.func @convert(%x: tensor<4xi8>, %y: tensor<4xi32>) -> (tensor<4xf64>, tensor<4xi8>, tensor<4xi8>) {
+  %0 = tensor.convert %x : (tensor<4xi8>) -> tensor<4xf32>
+  %1 = tensor.convert %0 : (tensor<4xf32>) -> tensor<4xf64>
+  %2 = tensor.convert %y : (tensor<4xi32>) -> tensor<4xf64>
+  %3 = tensor.convert %2 : (tensor<4xf64>) -> tensor<4xi8>
+  %4 = tensor.convert %1 : (tensor<4xf64>) -> tensor<4xi8>
+  func.return %1, %3, %4 : tensor<4xf64>, tensor<4xi8>, tensor<4xi8>
+}
+
+// -----
+
+// An operation of broadcasts is the broadcast of an operation.
+// CHECK-LABEL: @behind_broadcast
+// CHECK: %[[R:.*]] = tensor.sqrt %{{.*}} : (tensor<8xf32>) -> tensor<8xf32>
+// CHECK-NEXT: tensor.broadcast_in_dim %[[R]], dims = [1] : (tensor<8xf32>) -> tensor<4x8xf32>
+func.func @behind_broadcast(%x: tensor<8xf32>) -> tensor<4x8xf32> {
+  %c = tensor.constant dense<1.0e-05> : tensor<f32> : tensor<f32>
+  %0 = tensor.broadcast_in_dim %x, dims = [1] : (tensor<8xf32>) -> tensor<4x8xf32>
+  %1 = tensor.broadcast_in_dim %c, dims = [] : (tensor<f32>) -> tensor<4x8xf32>
+  %2 = tensor.add %0, %1 : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  %3 = tensor.sqrt %2 : (tensor<4x8xf32>) -> tensor<4x8xf32>
+  func.return %3 : tensor<4x8xf32>
+}
+
+// -----
+
+// Slices of a concatenation that lie within one part; starts that are known.
+// CHECK-LABEL: @slices
+// CHECK-NEXT: %[[A:.*]] = tensor.slice %y, <["1"]> to <["3"]>
+// CHECK-NEXT: %[[B:.*]] = tensor.slice %x, <["2"]> to <["4"]>
+// CHECK-NEXT: func.return %[[A]], %[[B]]
+func.func @slices(%x: tensor<4xf32>, %y: tensor<4xf32>) -> (tensor<2xf32>, tensor<2xf32>) {
+  %i = tensor.constant dense<9> : tensor<i64> : tensor<i64>
+  %0 = tensor.concatenate %x, %y dim = [0] : (tensor<4xf32>, tensor<4xf32>) -> tensor<8xf32>
+  %1 = tensor.slice %0, <["5"]> to <["7"]> step [1] : (tensor<8xf32>) -> tensor<2xf32>
+  %2 = tensor.dynamic_slice %x at %i : (tensor<4xf32>, tensor<i64>) -> tensor<2xf32>
+  func.return %1, %2 : tensor<2xf32>, tensor<2xf32>
+}

@@ -41,6 +41,7 @@ from headrace.base.errors import error
 from headrace.base.parameters import Source
 
 _CHUNK_BYTES = 8 << 20
+_ZEROS = memoryview(bytes(4096))
 
 Evaluate = Callable[[Source], Any]
 Progress = Callable[[int, int], None]
@@ -192,6 +193,7 @@ class _PoolWriter:
         self._total = sum(distinct.values())
         self._done = 0
         self._layout = PoolLayout(self._total)
+        self._segments = _SegmentHasher(self._layout)
 
     @staticmethod
     def _key(spec: WeightSpec) -> tuple[str, int, int]:
@@ -232,10 +234,13 @@ class _PoolWriter:
         if offset is None:
             offset = self._layout.place(spec.size_bytes, spec.step_bytes, spec.row_bytes)
             self._by_content[content] = offset
+            self._segments.skip_to(offset)
             self._file.seek(PAGE_BYTES + offset)
             for start in range(0, data.nbytes, _CHUNK_BYTES):
-                self._file.write(data[start : start + _CHUNK_BYTES])
-                self._advance(len(data[start : start + _CHUNK_BYTES]))
+                chunk = data[start : start + _CHUNK_BYTES]
+                self._file.write(chunk)
+                self._segments.feed(chunk)
+                self._advance(len(chunk))
         else:
             self._advance(spec.size_bytes)
         self._by_source[self._key(spec)] = (offset, digest)
@@ -247,21 +252,58 @@ class _PoolWriter:
             self._progress(self._done, self._total)
 
     def segments(self) -> tuple[Segment, ...]:
-        """Hashes every segment; they were written moments ago and are read from cache."""
-        found: list[Segment] = []
-        for span in self._layout.spans:
-            end = PAGE_BYTES + span.offset_bytes + span.size_bytes
-            if self._file.seek(0, os.SEEK_END) < end:
-                self._file.truncate(end)
-            self._file.seek(PAGE_BYTES + span.offset_bytes)
-            hashed = hashlib.sha256()
-            left = span.size_bytes
-            while left:
-                chunk = self._file.read(min(left, _CHUNK_BYTES))
-                hashed.update(chunk)
-                left -= len(chunk)
-            found.append(Segment(span.offset_bytes, span.size_bytes, hashed.hexdigest()))
-        return tuple(found)
+        """The segments, once all weights are written."""
+        return self._segments.finish()
+
+
+class _SegmentHasher:
+    """Hashes segments as the pool is written, so that nothing is read back.
+
+    The layout has always closed a segment before bytes after it come.
+    """
+
+    def __init__(self, layout: PoolLayout) -> None:
+        self._layout = layout
+        self._position = 0
+        self._hash = hashlib.sha256()
+        self._found: list[Segment] = []
+
+    def feed(self, data: memoryview) -> None:
+        """Takes the next bytes of the pool."""
+        while data:
+            count = len(data)
+            if len(self._found) < len(self._layout.spans):
+                span = self._layout.spans[len(self._found)]
+                count = min(count, span.offset_bytes + span.size_bytes - self._position)
+            self._hash.update(data[:count])
+            self._position += count
+            data = data[count:]
+            self._close_full()
+
+    def _close_full(self) -> None:
+        if len(self._found) == len(self._layout.spans):
+            return
+        span = self._layout.spans[len(self._found)]
+        if self._position == span.offset_bytes + span.size_bytes:
+            digest = self._hash.hexdigest()
+            self._found.append(Segment(span.offset_bytes, span.size_bytes, digest))
+            self._hash = hashlib.sha256()
+
+    def skip_to(self, offset_bytes: int) -> None:
+        """Takes the zeros between weights."""
+        self._close_full()
+        gap = offset_bytes - self._position
+        while gap:
+            count = min(gap, len(_ZEROS))
+            self.feed(_ZEROS[:count])
+            gap -= count
+
+    def finish(self) -> tuple[Segment, ...]:
+        """All segments; the last is filled with zeros."""
+        if self._layout.spans:
+            last = self._layout.spans[-1]
+            self.skip_to(last.offset_bytes + last.size_bytes)
+        return tuple(self._found)
 
 
 def _as_bytes(value: Any) -> memoryview:

@@ -52,7 +52,8 @@ class _Assembly:
         self._stays = set(resident_units)
         self._flat = prepared.flat
         self._addresses: dict[int, tuple[Space, int, int]] = {}
-        self._known: dict[tuple[Space, int, int], Address] = {}
+        # By resource and offset: what no fetch changes.
+        self._lasting: dict[tuple[int, int], Address] = {}
         self._fetch_of: dict[int, int] = {}  # segment -> fetch that holds it now
         self._place_resources()
 
@@ -76,22 +77,23 @@ class _Assembly:
     # -- addresses ----------------------------------------------------------------
 
     def _address(self, operand: Operand) -> Address:
+        key = (operand.resource, operand.offset_bytes)
+        address = self._lasting.get(key)
+        if address is not None:
+            return address
         weight = self._flat.function.resources[operand.resource].weight
         if weight is not None:
-            stored = self._prepared.module.weights[weight]
-            offset = stored.offset_bytes + operand.offset_bytes
-            return self._cached("pool", offset, self._holder(offset, operand.size_bytes))
+            offset = self._prepared.module.weights[weight].offset_bytes + operand.offset_bytes
+            holder = self._holder(offset, operand.size_bytes)
+            address = Address("pool", offset, holder)
+            if holder < 0 and operand.size_bytes:
+                self._lasting[key] = address
+            return address
         space, base, index = self._addresses[operand.resource]
         if space == "external" and index < 0:
             name = self._flat.function.resources[operand.resource].name
             raise error("HR3205", f"'{name}' is neither an input nor an output")
-        return self._cached(space, base + operand.offset_bytes, index)
-
-    def _cached(self, space: Space, offset: int, index: int) -> Address:
-        key = (space, offset, index)
-        address = self._known.get(key)
-        if address is None:
-            address = self._known[key] = Address(space, offset, index)
+        address = self._lasting[key] = Address(space, base + operand.offset_bytes, index)
         return address
 
     def _holder(self, offset: int, size_bytes: int) -> int:
@@ -105,7 +107,7 @@ class _Assembly:
             return RESIDENT
         if streaming.units[unit].in_place:
             return IN_PLACE
-        return self._fetch_of.get(segment, RESIDENT)
+        return self._fetch_of[segment]
 
     # -- commands -----------------------------------------------------------------
 
@@ -208,7 +210,7 @@ class _Assembly:
         if weight is None:
             return whole
         begin = whole.offset_bytes + skipped_bytes
-        return self._cached("pool", whole.offset_bytes, self._holder(begin, 1))
+        return Address("pool", whole.offset_bytes, self._holder(begin, 1))
 
     def _other(self, step: Step, first_command: dict[int, int]) -> PlannedCommand:
         if step.kind == "copy":

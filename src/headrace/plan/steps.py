@@ -33,6 +33,7 @@ from headrace.plan.profile import kernel_key
 MAXIMUM_STEPS = 200_000
 MAXIMUM_CALLS = 32
 MAXIMUM_BYTES = 1 << 48
+_MOST_GROUPS = 1 << 32
 
 
 @dataclass(slots=True)
@@ -120,25 +121,23 @@ class Sizes:
 
     def __init__(self, dims: Mapping[str, int]) -> None:
         self._dims = dims
-        self._known: dict[int, tuple[Expr, int]] = {}
+        self._known: dict[int, int] = {}
+        # Expressions stay alive as long as their ids are keys.
+        self._kept: list[Expr] = []
 
     def __call__(self, expr: Expr) -> int:
-        terms = expr.terms
-        if not terms:
-            return 0
-        if len(terms) == 1 and not terms[0][0]:
-            return terms[0][1]
-        known = self._known.get(id(expr))
-        if known is None:
-            try:
-                value = expr.evaluate(self._dims)
-            except ZeroDivisionError as problem:
-                raise error(
-                    "HR3205", f"size '{expr}' divides by zero at these dimensions"
-                ) from problem
-            # The expression is kept beside its value so that its id stays its own.
-            known = self._known[id(expr)] = (expr, value)
-        return known[1]
+        value = self._known.get(id(expr))
+        if value is not None:
+            return value
+        try:
+            value = expr.evaluate(self._dims)
+        except ZeroDivisionError as problem:
+            raise error(
+                "HR3205", f"size '{expr}' divides by zero at these dimensions"
+            ) from problem
+        self._known[id(expr)] = value
+        self._kept.append(expr)
+        return value
 
 
 def check_dims(module: Module, dims: Mapping[str, int]) -> dict[str, int]:
@@ -266,13 +265,16 @@ class _Flattener:
     def _operand(
         self, resource: int, offset: int, size: int, reads: bool, writes: bool
     ) -> Operand:
-        whole = self.flat.sizes_bytes[resource]
-        if offset < 0 or size < 0 or offset + size > whole:
-            name = self.flat.function.resources[resource].name
-            raise _outside(
-                f"a command uses bytes {offset} to {offset + size} of '{name}', which has {whole}"
-            )
+        if offset < 0 or size < 0 or offset + size > self.flat.sizes_bytes[resource]:
+            raise self._beyond(resource, offset, size)
         return Operand(resource, offset, size, reads, writes)
+
+    def _beyond(self, resource: int, offset: int, size: int) -> HeadraceError:
+        name = self.flat.function.resources[resource].name
+        whole = self.flat.sizes_bytes[resource]
+        return _outside(
+            f"a command uses bytes {offset} to {offset + size} of '{name}', which has {whole}"
+        )
 
     def _condition(self, resource: int, resources: list[int]) -> Operand:
         return self._operand(resources[resource], 0, 1, True, False)
@@ -301,22 +303,24 @@ class _Flattener:
     def _dispatch(self, dispatch: Dispatch, resources: list[int], index: int) -> None:
         sizes = self._sizes
         executable = self._program.executables[dispatch.executable]
-        operands = tuple(
-            self._operand(
-                resources[b.resource],
-                sizes(b.offset_bytes),
-                sizes(b.size_bytes),
-                b.access != "wo",
-                b.access != "ro",
-            )
-            for b in dispatch.bindings
-        )
-        constants = tuple(sizes(c) & 0xFFFFFFFF for c in dispatch.constants)
+        whole_bytes = self.flat.sizes_bytes
+        found: list[Operand] = []
+        for binding in dispatch.bindings:
+            resource = resources[binding.resource]
+            offset, size = sizes(binding.offset_bytes), sizes(binding.size_bytes)
+            if offset < 0 or size < 0 or offset + size > whole_bytes[resource]:
+                raise self._beyond(resource, offset, size)
+            access = binding.access
+            found.append(Operand(resource, offset, size, access != "wo", access != "ro"))
+        operands = tuple(found)
+        constants = tuple([sizes(c) & 0xFFFFFFFF for c in dispatch.constants])
         launches = self._specialisation(executable, dispatch).launches
         operations = sizes(dispatch.operations) // max(1, len(launches))
         for launch in launches:
-            x, y, z = (sizes(w) for w in launch.workgroups)
-            if min(x, y, z) < 0 or max(x, y, z) > 1 << 32:
+            x, y, z = map(sizes, launch.workgroups)
+            if not (
+                0 <= x <= _MOST_GROUPS and 0 <= y <= _MOST_GROUPS and 0 <= z <= _MOST_GROUPS
+            ):
                 raise _outside(f"'{launch.symbol}' would run {x} x {y} x {z} workgroups")
             scratch = sizes(launch.scratch_bytes)
             if not 0 <= scratch <= MAXIMUM_BYTES:

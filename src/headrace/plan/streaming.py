@@ -94,6 +94,11 @@ class _Analysis:
         self._flat = flat
         self._times = times_ns
         self._starts = [s.offset_bytes for s in module.segments]
+        # Where each resource begins in the pool; -1 for what is no weight.
+        self._pool = [
+            -1 if r.weight is None else module.weights[r.weight].offset_bytes
+            for r in flat.function.resources
+        ]
         # The last segment of the unit that a segment begins or continues.
         self._joined = [False] * len(module.segments)  # with the segment before
         self._in_place = self._tables()
@@ -119,14 +124,6 @@ class _Analysis:
     def _segment(self, offset_bytes: int) -> int:
         return bisect_right(self._starts, offset_bytes) - 1
 
-    def _range(self, operand_resource: int, offset: int, size: int) -> tuple[int, int] | None:
-        """The bytes of the pool a constant operand reads, None for other operands."""
-        weight = self._flat.function.resources[operand_resource].weight
-        if weight is None or not size:
-            return None
-        start = self._module.weights[weight].offset_bytes + offset
-        return start, start + size
-
     def run(self) -> Streaming:
         for index, step in enumerate(self._flat.steps):
             self._step(index, step)
@@ -138,20 +135,25 @@ class _Analysis:
             return
         reads: list[tuple[int, int]] = []
         sliced: tuple[int, int] | None = None
+        cut = step.slice[0] if step.slice is not None else -1
         for position, operand in enumerate(step.operands):
-            found = self._range(operand.resource, operand.offset_bytes, operand.size_bytes)
-            if found is None:
+            start = self._pool[operand.resource]
+            if start < 0 or not operand.size_bytes:
                 continue
-            if step.slice is not None and step.slice[0] == position:
-                sliced = found
+            start += operand.offset_bytes
+            end = start + operand.size_bytes
+            if position == cut:
+                sliced = (start, end)
                 continue
-            segments = (self._segment(found[0]), self._segment(found[1] - 1))
-            reads.append(segments)
-            self._join(*segments)
+            first = bisect_right(self._starts, start) - 1
+            last = bisect_right(self._starts, end - 1) - 1
+            reads.append((first, last))
+            if first != last:
+                self._join(first, last)
             if step.kind == "copy":
-                self._copied.add(segments[0])
-            elif all(self._in_place[segments[0] : segments[1] + 1]):
-                self._count_rows(step, position, found[1] - found[0])
+                self._copied.add(first)
+            elif all(self._in_place[first : last + 1]):
+                self._count_rows(step, position, operand.size_bytes)
         if sliced is None or step.slice is None:
             self._parts.append((index, 0, self._groups(step), tuple(reads), True))
             return
@@ -238,12 +240,12 @@ class _Analysis:
         for step, first, count, reads, whole in self._parts:
             units = known.get(reads)
             if units is None:
-                named = {unit_of[a] for a, _ in reads}
-                units = known[reads] = tuple(sorted(named))
+                units = known[reads] = tuple(sorted({unit_of[a] for a, _ in reads}))
             for unit in units:
                 uses[unit] += 1
-            groups = self._groups(self._flat.steps[step])
-            share = self._times[step] if whole else self._times[step] * count // max(groups, 1)
+            share = self._times[step]
+            if not whole:
+                share = share * count // max(self._groups(self._flat.steps[step]), 1)
             atoms.append(Atom(step, first, count, units, whole, share))
         units_found: list[Unit] = []
         for index, (a, b) in enumerate(spans):

@@ -21,6 +21,7 @@ from headrace.runtime.cache import read_cached, write_cached
 from headrace.runtime.calibrate import measure_kernels
 from headrace.runtime.drivers.api import Device
 from headrace.runtime.drivers.table import open_device
+from headrace.runtime.memory import PAGE_BYTES
 from headrace.runtime.outputs import Outputs
 from headrace.runtime.planning import Planning
 from headrace.runtime.report import Report, weight_lines
@@ -258,6 +259,8 @@ class Module:
             for expr in signature.shape:
                 size *= expr.evaluate(dims)
             total += -(-size // 64) * 64
+        # Slab, variables and staging are whole pages.
+        total += 3 * PAGE_BYTES
         return total + sum(s.held_bytes for s in self._sessions if s is not session)
 
     def _activate(self, plan: Plan) -> None:
@@ -351,6 +354,7 @@ class Module:
             measured_stall_ns=times.stall_ns // steps if times is not None else 0,
             predicted_peak_bytes=plan.prediction.peak_bytes,
             measured_peak_bytes=held,
+            staging_bytes=sum(s.staging_bytes for s in self._sessions),
             weight_budget_bytes=plan.budget_bytes,
             minimum_budget_bytes=plan.minimum_budget_bytes,
             stored_bytes=plan.stored_bytes,

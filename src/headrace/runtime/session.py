@@ -133,8 +133,13 @@ class Session:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of slab and variables."""
+        """Bytes of slab, variables and staging."""
         return 0 if self._state is None else self._state.held_bytes
+
+    @property
+    def staging_bytes(self) -> int:
+        """Bytes of these for inputs and outputs that had to be copied."""
+        return 0 if self._state is None else self._state.staging_bytes
 
     def forget(self) -> None:
         """Drops prepared plans (the budget has changed); slab and variables stay."""

@@ -99,7 +99,14 @@ class State(Protocol):
     generation: int
 
     @property
-    def held_bytes(self) -> int: ...
+    def held_bytes(self) -> int:
+        """Bytes of slab, variables and staging."""
+        ...
+
+    @property
+    def staging_bytes(self) -> int:
+        """Bytes of these that inputs and outputs are copied through."""
+        ...
 
     def reserve(self, plan: Plan, exact: bool = False) -> None:
         """Makes room for `plan`; with `exact`, no more than that is kept."""

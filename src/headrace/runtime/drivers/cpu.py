@@ -93,7 +93,13 @@ class CpuState:
 
     @property
     def held_bytes(self) -> int:
+        """See `api.State.held_bytes`."""
         return sum(s.size_bytes for s in (self._slab, self._staging, self._variables))
+
+    @property
+    def staging_bytes(self) -> int:
+        """See `api.State.staging_bytes`."""
+        return self._staging.size_bytes
 
     def close(self) -> None:
         for slab in (self._slab, self._staging, self._variables):
@@ -129,6 +135,10 @@ class CpuStep:
         self._context = RunContext(device.threads)
         words = self._context.words
         words[Context.EXTERNALS] = self._externals.address
+        mapping = weights.mapping
+        if mapping.address:
+            words[Context.POOL_BEGIN] = mapping.address
+            words[Context.POOL_END] = mapping.address + page_aligned(mapping.size_bytes)
         words[Context.FETCH_RECORDS] = ctypes.addressof(self._fetch_records)
         variables = tuple(
             state.variables[r.name] for r in function.resources if r.lifetime == "variable"

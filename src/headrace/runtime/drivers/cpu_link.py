@@ -11,7 +11,13 @@ from headrace.artifact import schema
 from headrace.base.errors import Diagnostic, Problems
 from headrace.runtime.drivers.cpu_machine import load_objects
 
-_ALIASES = {"sse3": "pni", "sse4.1": "sse4_1", "sse4.2": "sse4_2", "lzcnt": "abm"}
+_ALIASES = {
+    "sse3": "pni",
+    "sse4.1": "sse4_1",
+    "sse4.2": "sse4_2",
+    "lzcnt": "abm",
+    "bmi": "bmi1",
+}
 """LLVM's feature names that /proc/cpuinfo spells otherwise."""
 
 

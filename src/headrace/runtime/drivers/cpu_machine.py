@@ -28,6 +28,7 @@ from headrace.runtime.drivers.cpu_machine_ir import Context, Operation
 __all__ = ["BuiltIn", "Context", "Machine", "Operation", "RunContext", "llvm", "machine"]
 
 _DIGEST_BYTES = 32
+_SYNCHRONOUS = {signal.SIGBUS, signal.SIGSEGV, signal.SIGFPE, signal.SIGILL}
 
 
 class _Watched(Protocol):
@@ -44,9 +45,8 @@ def llvm() -> Any:
     return binding
 
 
-@cache
 def target_machine() -> Any:
-    """An LLVM target machine for this host."""
+    """A new LLVM target machine for this host; an engine takes the one it is made with."""
     binding = llvm()
     return binding.Target.from_default_triple().create_target_machine(
         cpu=binding.get_host_cpu_name(),
@@ -90,9 +90,10 @@ def _machine_object() -> bytes:
     module.triple = binding.get_default_triple()
     module.verify()
     options = binding.create_pipeline_tuning_options(speed_level=2)
-    builder = binding.create_pass_builder(target_machine(), options)
+    target = target_machine()
+    builder = binding.create_pass_builder(target, options)
     builder.getModulePassManager().run(module, builder)
-    data = target_machine().emit_object(module)
+    data = target.emit_object(module)
     write_cached(name, hashlib.sha256(data).digest() + data)
     return data
 
@@ -155,8 +156,10 @@ class Machine:
         create.argtypes = [ctypes.c_void_p] * 4
         worker = self.function("worker")
         with self.lock:
-            # Workers must never run Python's signal handlers: they start with all blocked.
-            before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            # Workers must never run Python's signal handlers: they start with all blocked
+            # but those that their own accesses raise.
+            blocked = set(signal.valid_signals()) - _SYNCHRONOUS
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
             try:
                 while len(self._workers) + 1 < threads:
                     thread = ctypes.c_void_p()

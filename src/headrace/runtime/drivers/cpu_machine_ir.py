@@ -49,6 +49,8 @@ class Context(IntEnum):
     THREADS: how many threads may work, the caller included.
     ERROR_NUMBER: errno of the system call that failed.
     FAILED_ADDRESS: what that call was about.
+    POOL_BEGIN, POOL_END: the mapped file; 0 for none. A page of it that is gone (the file
+        was cut) stops the run instead of the process.
     COLD: how many more times the next range is announced; set when a fetch is slow.
     """
 
@@ -61,6 +63,8 @@ class Context(IntEnum):
     ERROR_NUMBER = 6
     FAILED_ADDRESS = 7
     COLD = 8
+    POOL_BEGIN = 9
+    POOL_END = 10
 
 
 CONTEXT_WORDS = 16
@@ -90,7 +94,9 @@ _FUTEX_WAIT_PRIVATE = 128
 _FUTEX_WAKE_PRIVATE = 129
 _SYS_SCHED_YIELD = 24
 _MADV_WILLNEED = 3
-_SIGINT = 2
+_SIGINT, _SIGBUS = 2, 7
+_SA_SIGINFO = 4
+_EFAULT = 14
 
 
 _DECLARATIONS = """
@@ -99,6 +105,7 @@ declare i32 @sigaction(i32, ptr, ptr)
 declare i32 @clock_gettime(i32, ptr)
 declare i32 @madvise(ptr, i64, i32)
 declare ptr @__errno_location()
+declare ptr @mmap(ptr, i64, i32, i32, i32, i64)
 declare void @llvm.x86.sse2.pause()
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 
@@ -112,8 +119,11 @@ declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 ; threads in the pool, the caller included
 @pool = global i64 1, align 64
 @active = internal global ptr null, align 64
-@previous_action = internal global [19 x i64] zeroinitializer, align 64
+; struct sigaction of glibc on x86-64: handler, mask (128 bytes), flags, restorer
+@previous_interrupt = internal global [19 x i64] zeroinitializer, align 64
 @interrupt_action = internal global [19 x i64] zeroinitializer, align 64
+@previous_bus = internal global [19 x i64] zeroinitializer, align 64
+@bus_action = internal global [19 x i64] zeroinitializer, align 64
 """
 
 _POOL = f"""
@@ -580,45 +590,96 @@ patch.one:
 
 ; SIGINT while a step runs on the main thread: stop the step, then let Python's own
 ; handler note the signal, so that KeyboardInterrupt rises as soon as the step returns.
-define void @on_interrupt(i32 %signal, ptr %info, ptr %user) {{
-entry:
+define internal void @on_interrupt(i32 %signal, ptr %info, ptr %user) {{
   %context = load atomic ptr, ptr @active seq_cst, align 64
-  %none = icmp eq ptr %context, null
-  br i1 %none, label %chain, label %mark
-mark:
   %cancel.at = getelementptr i64, ptr %context, i64 {int(Context.CANCEL)}
   store atomic i32 {STATUS_INTERRUPTED}, ptr %cancel.at seq_cst, align 8
-  br label %chain
-chain:
-  %previous = load ptr, ptr @previous_action
+  %previous = load ptr, ptr @previous_interrupt
   call void %previous(i32 %signal, ptr %info, ptr %user)
+  ret void
+}}
+
+; SIGBUS: a page of the pool that the file no longer has. A page of zeros takes its place,
+; so that the kernel can finish, and the run stops with a failure. Elsewhere the action
+; before ours is put back, and the access that is then tried again finds it.
+define internal void @on_bus(i32 %signal, ptr %info, ptr %user) {{
+entry:
+  %context = load atomic ptr, ptr @active seq_cst, align 64
+  %at.at = getelementptr i64, ptr %info, i64 2
+  %at = load i64, ptr %at.at
+  %begin.at = getelementptr i64, ptr %context, i64 {int(Context.POOL_BEGIN)}
+  %begin = load i64, ptr %begin.at
+  %end.at = getelementptr i64, ptr %context, i64 {int(Context.POOL_END)}
+  %end = load i64, ptr %end.at
+  %above = icmp uge i64 %at, %begin
+  %below = icmp ult i64 %at, %end
+  %ours = and i1 %above, %below
+  br i1 %ours, label %mend, label %other
+mend:
+  %page = and i64 %at, -4096
+  %place = inttoptr i64 %page to ptr
+  ; readable, private + fixed + anonymous
+  %mapped = call ptr @mmap(ptr %place, i64 4096, i32 1, i32 50, i32 -1, i64 0)
+  %error.at = getelementptr i64, ptr %context, i64 {int(Context.ERROR_NUMBER)}
+  store i64 {_EFAULT}, ptr %error.at
+  %failed.at = getelementptr i64, ptr %context, i64 {int(Context.FAILED_ADDRESS)}
+  store i64 %at, ptr %failed.at
+  %cancel.at = getelementptr i64, ptr %context, i64 {int(Context.CANCEL)}
+  store atomic i32 {STATUS_FAILED_CALL}, ptr %cancel.at seq_cst, align 8
+  ret void
+other:
+  %rc = call i32 @sigaction(i32 {_SIGBUS}, ptr @previous_bus, ptr null)
   ret void
 }}
 
 define i64 @run(ptr %commands, ptr %context) {{
 entry:
+  store atomic ptr %context, ptr @active seq_cst, align 64
+  %end.at = getelementptr i64, ptr %context, i64 {int(Context.POOL_END)}
+  %end = load i64, ptr %end.at
+  %guarded = icmp ne i64 %end, 0
+  br i1 %guarded, label %guard, label %look
+guard:
+  store ptr @on_bus, ptr @bus_action
+  store i32 {_SA_SIGINFO}, ptr getelementptr (i8, ptr @bus_action, i64 136)
+  %rc0 = call i32 @sigaction(i32 {_SIGBUS}, ptr @bus_action, ptr @previous_bus)
+  br label %look
+look:
   %catch.at = getelementptr i64, ptr %context, i64 {int(Context.CATCH)}
   %catch = load i64, ptr %catch.at
   %wanted = icmp ne i64 %catch, 0
-  br i1 %wanted, label %look, label %plain
-look:
-  %rc0 = call i32 @sigaction(i32 {_SIGINT}, ptr null, ptr @previous_action)
-  %handler = load i64, ptr @previous_action
+  br i1 %wanted, label %handler, label %start
+handler:
+  %rc1 = call i32 @sigaction(i32 {_SIGINT}, ptr null, ptr @previous_interrupt)
+  %previous = load i64, ptr @previous_interrupt
   ; 0 is the default action (the process dies), 1 is to ignore it.
-  %real = icmp ugt i64 %handler, 1
-  br i1 %real, label %caught, label %plain
-plain:
-  %status.plain = call i64 @machine(ptr %commands, ptr %context)
-  ret i64 %status.plain
-caught:
-  call void @llvm.memcpy.p0.p0.i64(ptr @interrupt_action, ptr @previous_action, i64 152, i1 false)
+  %real = icmp ugt i64 %previous, 1
+  br i1 %real, label %catch.it, label %start
+catch.it:
+  call void @llvm.memcpy.p0.p0.i64(ptr @interrupt_action, ptr @previous_interrupt, i64 152, i1 false)
   store ptr @on_interrupt, ptr @interrupt_action
-  store atomic ptr %context, ptr @active seq_cst, align 64
-  %rc1 = call i32 @sigaction(i32 {_SIGINT}, ptr @interrupt_action, ptr null)
+  %rc2 = call i32 @sigaction(i32 {_SIGINT}, ptr @interrupt_action, ptr null)
+  br label %start
+start:
+  %caught = phi i1 [ false, %look ], [ false, %handler ], [ true, %catch.it ]
   %status = call i64 @machine(ptr %commands, ptr %context)
-  %rc2 = call i32 @sigaction(i32 {_SIGINT}, ptr @previous_action, ptr null)
-  store atomic ptr null, ptr @active seq_cst, align 64
-  ret i64 %status
+  br i1 %caught, label %give.back, label %unguard.test
+give.back:
+  %rc3 = call i32 @sigaction(i32 {_SIGINT}, ptr @previous_interrupt, ptr null)
+  br label %unguard.test
+unguard.test:
+  br i1 %guarded, label %unguard, label %out
+unguard:
+  %rc4 = call i32 @sigaction(i32 {_SIGBUS}, ptr @previous_bus, ptr null)
+  br label %out
+out:
+  ; A failure inside the last command shows only here.
+  %cancel.at = getelementptr i64, ptr %context, i64 {int(Context.CANCEL)}
+  %cancel = load atomic i32, ptr %cancel.at seq_cst, align 8
+  %late = zext i32 %cancel to i64
+  %fine = icmp eq i64 %status, {STATUS_FINISHED}
+  %result = select i1 %fine, i64 %late, i64 %status
+  ret i64 %result
 }}
 """
 

@@ -16,7 +16,8 @@ from headrace.artifact import schema
 from headrace.plan.model import Plan
 from headrace.runtime.drivers.cpu_machine import Machine
 from headrace.runtime.memory import PAGE_BYTES, advise
-from headrace.runtime.weights.mapping import PoolMapping, merged, without
+from headrace.runtime.ranges import merged, without
+from headrace.runtime.weights.mapping import PoolMapping
 
 _NO_HUGE_PAGE = 15
 

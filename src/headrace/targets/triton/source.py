@@ -46,10 +46,12 @@ class Text:
 
     Attributes:
         block: it holds a value per lane, not one for the program.
+        number: what it is where that is known: trip counts stand in the loop itself.
     """
 
     name: str
     block: bool
+    number: int | None = None
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class SourceWriter(Machine):
         block = type != self.index_type
         shape = f"({LANES},)" if block else "()"
         made = self._define(f"tl.full({shape}, {text}, {TRITON_NAMES[type]})", block=block)
-        return Value(self, type, made)
+        return Value(self, type, made if block else Text(made.name, False, int(value)))
 
     def apply(self, operation: str, type: MachineType, *operands: Value) -> Value:
         texts: list[Text] = [o.handle for o in operands]
@@ -171,7 +173,9 @@ class SourceWriter(Machine):
     def loop(self, count: Value, body: Callable[[Value], None]) -> None:
         name = f"i{self._count}"
         self._count += 1
-        self._line(f"for {name} in range(0, {count.handle.name}):")
+        text: Text = count.handle
+        end = text.name if text.number is None else str(text.number)
+        self._line(f"for {name} in range(0, {end}):")
         self._depth += 1
         counter = self._define(f"tl.full((), {name}, tl.int64)", block=False)
         body(Value(self, "i64", counter))

@@ -136,6 +136,12 @@ def _load_hal() -> Dialect:
     return HAL
 
 
+def _load_arith() -> Dialect:
+    from xdsl.dialects.arith import Arith
+
+    return Arith
+
+
 def context() -> Context:
     """A context with every stage's dialect, each loaded on first use."""
     return make_context(
@@ -146,6 +152,7 @@ def context() -> Context:
             ("flow", _load_flow),
             ("stream", _load_stream),
             ("hal", _load_hal),
+            ("arith", _load_arith),
         ]
     )
 

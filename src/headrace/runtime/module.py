@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 import weakref
@@ -17,13 +16,13 @@ from headrace.base.errors import HeadraceError, error
 from headrace.plan.budget import parse_budget, parse_size
 from headrace.plan.model import Plan
 from headrace.plan.profile import Profile
-from headrace.runtime.cache import read_cached, write_cached
 from headrace.runtime.calibrate import measure_kernels
 from headrace.runtime.drivers.api import Device
 from headrace.runtime.drivers.table import open_device
 from headrace.runtime.memory import PAGE_BYTES
 from headrace.runtime.outputs import Outputs
 from headrace.runtime.planning import Planning
+from headrace.runtime.profiles import keep_profile, open_profile
 from headrace.runtime.report import Report, weight_lines
 from headrace.runtime.session import Session
 from headrace.runtime.signature import TensorInfo, tensor_info
@@ -62,11 +61,10 @@ class Module:
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self._session: Session | None = None
         self._closed = False
-        self._profile_name = self._name_profile()
         self._planning = Planning(
             artifact.module,
             self.program,
-            profile or self._open_profile(),
+            profile or open_profile(artifact, device),
             device.properties.workers,
             self.code.variants,
         )
@@ -292,33 +290,7 @@ class Module:
             profile = replace(profile, kernel_ns={**profile.kernel_ns, **measured})
             self._planning.use_profile(profile)
             self.version += 1
-            write_cached(self._profile_name, profile.to_json().encode())
-        return profile
-
-    def _name_profile(self) -> str:
-        properties = self.device.properties
-        text = "\0".join(
-            (
-                self.device.name,
-                properties.name,
-                properties.driver,
-                str(properties.workers),
-                self.artifact.digest,
-            )
-        )
-        return (
-            f"profile-{self.device.name}-{hashlib.sha256(text.encode()).hexdigest()[:24]}.json"
-        )
-
-    def _open_profile(self) -> Profile:
-        kept = read_cached(self._profile_name)
-        if kept is not None:
-            try:
-                return Profile.from_json(kept.decode("utf-8", "replace"), self._profile_name)
-            except HeadraceError:
-                pass  # A damaged or older file of the cache is measured again.
-        profile = self.device.measure(self.artifact)
-        write_cached(self._profile_name, profile.to_json().encode())
+            keep_profile(self.artifact, self.device, profile)
         return profile
 
     # -- report --------------------------------------------------------------------

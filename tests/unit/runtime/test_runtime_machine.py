@@ -18,7 +18,7 @@ from runtime_models import compiled
 
 from headrace.plan.model import Address, PlannedFill
 from headrace.runtime.drivers import cpu_machine
-from headrace.runtime.drivers import cpu_machine_ir as ir
+from headrace.runtime.drivers import cpu_machine_layout as layout
 from headrace.runtime.drivers.cpu_commands import (
     Bases,
     CommandBuilder,
@@ -26,7 +26,7 @@ from headrace.runtime.drivers.cpu_commands import (
     command,
 )
 from headrace.runtime.drivers.cpu_machine import RunContext, load_objects, machine
-from headrace.runtime.drivers.cpu_machine_ir import Context, Operation
+from headrace.runtime.drivers.cpu_machine_layout import Context, Operation
 
 COUNT_IR = """
 ; counts[tile] += 1 for its tiles; also adds 1 to this worker's scratch.
@@ -101,7 +101,7 @@ def test_every_tile_runs_once(kernels, threads, tiles, chunks):
     built = builder(place)
     for _ in range(3):
         built.dispatch(kernels["count"], [Address("slab", 0)], b"", tiles, chunks, (0, 0), 0)
-    assert run(built, threads) == ir.STATUS_FINISHED
+    assert run(built, threads) == layout.STATUS_FINISHED
     assert (counts == 3).all()
 
 
@@ -114,7 +114,7 @@ def test_no_worker_beyond_the_limit_runs(kernels):
     place = scratch.__array_interface__["data"][0]
     for _ in range(200):
         built.dispatch(kernels["count"], [Address("slab", 0)], b"", 400, 40, (place, 64), 0)
-    assert run(built, 2) == ir.STATUS_FINISHED
+    assert run(built, 2) == layout.STATUS_FINISHED
     assert (counts == 200).all()
     assert scratch[:2, 0].sum() == 200 * 40
     assert (scratch[2:] == 0).all()
@@ -132,7 +132,7 @@ def test_fill_repeats_the_pattern(size, pattern, width):
     fill = PlannedFill(Address("slab", 8), size, pattern, width)
     tail = struct.pack("<Q", size) + _eight_bytes(fill)
     _add_built_in(built, machine().kernels.fill, [fill.target], tail, fill, 0)
-    assert run(built) == ir.STATUS_FINISHED
+    assert run(built) == layout.STATUS_FINISHED
     one = np.frombuffer(pattern.to_bytes(width, "little"), np.uint8)
     assert (data[8 : 8 + size] == np.resize(one, size)).all()
     assert (data[:8] == 0xEE).all() and (data[8 + size :] == 0xEE).all()
@@ -155,7 +155,7 @@ def test_a_branch_and_a_jump_make_a_loop(kernels):
     )
     built.mark()  # 3
     built.jump(0)
-    assert run(built) == ir.STATUS_FINISHED
+    assert run(built) == layout.STATUS_FINISHED
     assert counts[0] == 5 and memory[0] == 0
 
 
@@ -170,7 +170,7 @@ def test_a_failed_madvise_stops_the_run(kernels):
     commands, kept = built.finish()
     with machine().lock:
         status = machine().run(commands, context.address)
-    assert status == ir.STATUS_FAILED_CALL
+    assert status == layout.STATUS_FAILED_CALL
     assert context.words[Context.FAILED_ADDRESS] == 4096
     assert os.strerror(context.words[Context.ERROR_NUMBER])
     assert counts[0] == 0
@@ -178,7 +178,7 @@ def test_a_failed_madvise_stops_the_run(kernels):
 
 
 def test_commands_have_eight_words():
-    assert len(command(Operation.JUMP, -64)) == ir.COMMAND_BYTES
+    assert len(command(Operation.JUMP, -64)) == layout.COMMAND_BYTES
     assert struct.unpack("<8q", command(Operation.JUMP, -64))[1] == -64
 
 
@@ -260,7 +260,7 @@ LONG_STEP = textwrap.dedent("""
     for _ in range(2000):
         built.dispatch(engine.get_function_address("spin"), [], b"", 8, 8, (0, 0), 0)
     from headrace.runtime.drivers.cpu_machine import machine, RunContext
-    from headrace.runtime.drivers.cpu_machine_ir import Context
+    from headrace.runtime.drivers.cpu_machine_layout import Context
     machine().want_threads(2)
     context = RunContext(2)
     context.words[Context.CATCH] = 1
@@ -305,4 +305,4 @@ def test_an_interrupt_stops_a_long_step_at_once():
 
 def test_the_address_of_a_context_is_aligned():
     assert RunContext().address % 64 == 0
-    assert ctypes.sizeof(ctypes.c_uint64) * ir.CONTEXT_WORDS >= 8 * (max(Context) + 1)
+    assert ctypes.sizeof(ctypes.c_uint64) * layout.CONTEXT_WORDS >= 8 * (max(Context) + 1)

@@ -19,7 +19,7 @@ from headrace.base.errors import error
 from headrace.plan.model import Fetch, Plan
 from headrace.plan.profile import Profile, two_digits
 from headrace.runtime.arrays import ALIGNMENT_BYTES
-from headrace.runtime.drivers import cpu_machine_ir as ir
+from headrace.runtime.drivers import cpu_machine_layout as layout
 from headrace.runtime.drivers.api import DeviceProperties, StepTimes
 from headrace.runtime.drivers.cpu_commands import (
     Bases,
@@ -30,7 +30,7 @@ from headrace.runtime.drivers.cpu_commands import (
 )
 from headrace.runtime.drivers.cpu_link import CpuCode, host_features, host_name
 from headrace.runtime.drivers.cpu_machine import RunContext, llvm, machine
-from headrace.runtime.drivers.cpu_machine_ir import Context
+from headrace.runtime.drivers.cpu_machine_layout import Context
 from headrace.runtime.drivers.cpu_weights import CpuWeights
 from headrace.runtime.memory import Slab, free_host_bytes, page_aligned
 from headrace.runtime.weights.mapping import PoolMapping
@@ -208,7 +208,7 @@ class CpuStep:
             weights.begin_step(self._plan)
             try:
                 status = self._machine.run(self._commands, context.address)
-                finished = status == ir.STATUS_FINISHED
+                finished = status == layout.STATUS_FINISHED
             finally:
                 weights.end_step(finished)
             if not finished:
@@ -216,7 +216,7 @@ class CpuStep:
             self._steps += 1
 
     def _raise(self, status: int) -> None:
-        if status == ir.STATUS_INTERRUPTED:
+        if status == layout.STATUS_INTERRUPTED:
             raise KeyboardInterrupt
         words = self._context.words
         mapping = self._weights.mapping
@@ -355,7 +355,7 @@ class CpuDevice:
             status = self.machine.run(commands, context.address)
             elapsed = time.perf_counter_ns() - start
         del kept
-        if status != ir.STATUS_FINISHED:
+        if status != layout.STATUS_FINISHED:
             raise mapping.read_failure(context.words[Context.ERROR_NUMBER], 0)
         return elapsed
 

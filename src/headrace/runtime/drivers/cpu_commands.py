@@ -22,7 +22,7 @@ from headrace.plan.model import (
     PlannedJump,
 )
 from headrace.runtime.drivers.cpu_machine import BuiltIn
-from headrace.runtime.drivers.cpu_machine_ir import (
+from headrace.runtime.drivers.cpu_machine_layout import (
     COMMAND_BYTES,
     RANGE_TILE_BYTES,
     TILE_BYTES,

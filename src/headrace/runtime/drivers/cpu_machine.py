@@ -22,10 +22,10 @@ from typing import Any, Protocol
 
 from headrace.base.errors import error
 from headrace.runtime.cache import read_cached, write_cached
-from headrace.runtime.drivers import cpu_machine_ir as ir
-from headrace.runtime.drivers.cpu_machine_ir import Context, Operation
+from headrace.runtime.drivers.cpu_machine_ir import TEXT
+from headrace.runtime.drivers.cpu_machine_layout import CONTEXT_WORDS, Context
 
-__all__ = ["BuiltIn", "Context", "Machine", "Operation", "RunContext", "llvm", "machine"]
+__all__ = ["BuiltIn", "Machine", "RunContext", "llvm", "machine"]
 
 _DIGEST_BYTES = 32
 _SYNCHRONOUS = {signal.SIGBUS, signal.SIGSEGV, signal.SIGFPE, signal.SIGILL}
@@ -73,7 +73,7 @@ def _machine_object() -> bytes:
     key = hashlib.sha256(
         "\0".join(
             (
-                ir.TEXT,
+                TEXT,
                 str(binding.llvm_version_info),
                 binding.get_host_cpu_name(),
                 binding.get_host_cpu_features().flatten(),
@@ -86,7 +86,7 @@ def _machine_object() -> bytes:
         digest, data = kept[:_DIGEST_BYTES], kept[_DIGEST_BYTES:]
         if hashlib.sha256(data).digest() == digest:
             return data
-    module = binding.parse_assembly(ir.TEXT)
+    module = binding.parse_assembly(TEXT)
     module.triple = binding.get_default_triple()
     module.verify()
     options = binding.create_pipeline_tuning_options(speed_level=2)
@@ -112,9 +112,9 @@ class RunContext:
     """The context of runs: what the machine reads and writes beside the commands."""
 
     def __init__(self, threads: int = 1) -> None:
-        self._memory = ctypes.create_string_buffer(ir.CONTEXT_WORDS * 8 + 64)
+        self._memory = ctypes.create_string_buffer(CONTEXT_WORDS * 8 + 64)
         self.address = (ctypes.addressof(self._memory) + 63) & ~63
-        self.words: Any = (ctypes.c_uint64 * ir.CONTEXT_WORDS).from_address(self.address)
+        self.words: Any = (ctypes.c_uint64 * CONTEXT_WORDS).from_address(self.address)
         self.words[Context.THREADS] = threads
 
 

@@ -1,0 +1,139 @@
+"""The command machine's built-in kernels as LLVM IR text; they run like any kernel."""
+
+from __future__ import annotations
+
+from headrace.runtime.drivers.cpu_machine_layout import (
+    RANGE_TILE_BYTES,
+    STATUS_FAILED_CALL,
+    TILE_BYTES,
+    Context,
+)
+
+KERNELS = f"""
+; Built-in kernels with the interface of every kernel; a tile is {TILE_BYTES} bytes.
+; fill: target, bytes, pattern of eight bytes.
+define void @fill(ptr %arguments, i64 %begin, i64 %end, ptr %scratch) {{
+entry:
+  %target = load ptr, ptr %arguments
+  %bytes.at = getelementptr i64, ptr %arguments, i64 1
+  %bytes = load i64, ptr %bytes.at
+  %pattern.at = getelementptr i64, ptr %arguments, i64 2
+  %first = mul i64 %begin, {TILE_BYTES}
+  %last.tile = mul i64 %end, {TILE_BYTES}
+  %last = call i64 @llvm.umin.i64(i64 %last.tile, i64 %bytes)
+  %pattern = load i64, ptr %pattern.at
+  br label %words
+words:
+  %at = phi i64 [ %first, %entry ], [ %at.next, %store ]
+  %at.next = add i64 %at, 8
+  %fits = icmp ule i64 %at.next, %last
+  br i1 %fits, label %store, label %tail
+store:
+  %place = getelementptr i8, ptr %target, i64 %at
+  store i64 %pattern, ptr %place, align 1
+  br label %words
+tail:
+  %rest = phi i64 [ %at, %words ], [ %rest.next, %byte ]
+  %more = icmp ult i64 %rest, %last
+  br i1 %more, label %byte, label %out
+byte:
+  %which = and i64 %rest, 7
+  %source = getelementptr i8, ptr %pattern.at, i64 %which
+  %value = load i8, ptr %source
+  %byte.place = getelementptr i8, ptr %target, i64 %rest
+  store i8 %value, ptr %byte.place
+  %rest.next = add i64 %rest, 1
+  br label %tail
+out:
+  ret void
+}}
+declare i64 @llvm.umin.i64(i64, i64)
+
+; copy: target, source, bytes.
+define void @copy(ptr %arguments, i64 %begin, i64 %end, ptr %scratch) {{
+entry:
+  %target = load ptr, ptr %arguments
+  %source.at = getelementptr i64, ptr %arguments, i64 1
+  %source = load ptr, ptr %source.at
+  %bytes.at = getelementptr i64, ptr %arguments, i64 2
+  %bytes = load i64, ptr %bytes.at
+  %first = mul i64 %begin, {TILE_BYTES}
+  %last.tile = mul i64 %end, {TILE_BYTES}
+  %last = call i64 @llvm.umin.i64(i64 %last.tile, i64 %bytes)
+  %count = sub i64 %last, %first
+  %to = getelementptr i8, ptr %target, i64 %first
+  %from = getelementptr i8, ptr %source, i64 %first
+  call void @llvm.memcpy.p0.p0.i64(ptr %to, ptr %from, i64 %count, i1 false)
+  ret void
+}}
+
+; Kernels over a range of the pool; a tile is {RANGE_TILE_BYTES} bytes. A failure cancels
+; the run. advise: address, bytes, advice, context.
+define void @advise(ptr %arguments, i64 %begin, i64 %end, ptr %scratch) {{
+entry:
+  %address = load ptr, ptr %arguments
+  %bytes.at = getelementptr i64, ptr %arguments, i64 1
+  %bytes = load i64, ptr %bytes.at
+  %advice.at = getelementptr i64, ptr %arguments, i64 2
+  %advice.wide = load i64, ptr %advice.at
+  %advice = trunc i64 %advice.wide to i32
+  %context.at = getelementptr i64, ptr %arguments, i64 3
+  %context = load ptr, ptr %context.at
+  %cancel.at = getelementptr i64, ptr %context, i64 {int(Context.CANCEL)}
+  %first = mul i64 %begin, {RANGE_TILE_BYTES}
+  %last.tile = mul i64 %end, {RANGE_TILE_BYTES}
+  %last = call i64 @llvm.umin.i64(i64 %last.tile, i64 %bytes)
+  %count = sub i64 %last, %first
+  %place = getelementptr i8, ptr %address, i64 %first
+  br label %try
+try:
+  %rc = call i32 @madvise(ptr %place, i64 %count, i32 %advice)
+  %bad = icmp ne i32 %rc, 0
+  br i1 %bad, label %failed, label %out
+failed:
+  %errno.at = call ptr @__errno_location()
+  %errno = load i32, ptr %errno.at
+  %interrupted = icmp eq i32 %errno, 4
+  %busy = icmp eq i32 %errno, 11
+  %again = or i1 %interrupted, %busy
+  br i1 %again, label %retry, label %give.up
+retry:
+  %cancel = load atomic i32, ptr %cancel.at monotonic, align 8
+  %cancelled = icmp ne i32 %cancel, 0
+  br i1 %cancelled, label %out, label %try
+give.up:
+  %error.at = getelementptr i64, ptr %context, i64 {int(Context.ERROR_NUMBER)}
+  %errno.wide = zext i32 %errno to i64
+  store i64 %errno.wide, ptr %error.at
+  %failed.at = getelementptr i64, ptr %context, i64 {int(Context.FAILED_ADDRESS)}
+  store ptr %place, ptr %failed.at
+  store atomic i32 {STATUS_FAILED_CALL}, ptr %cancel.at seq_cst, align 8
+  br label %out
+out:
+  ret void
+}}
+
+; touch: address, bytes: reads a byte of each page.
+define void @touch(ptr %arguments, i64 %begin, i64 %end, ptr %scratch) {{
+entry:
+  %address = load ptr, ptr %arguments
+  %bytes.at = getelementptr i64, ptr %arguments, i64 1
+  %bytes = load i64, ptr %bytes.at
+  %first = mul i64 %begin, {RANGE_TILE_BYTES}
+  %last.tile = mul i64 %end, {RANGE_TILE_BYTES}
+  %last = call i64 @llvm.umin.i64(i64 %last.tile, i64 %bytes)
+  br label %loop
+loop:
+  %at = phi i64 [ %first, %entry ], [ %at.next, %page ]
+  %more = icmp ult i64 %at, %last
+  br i1 %more, label %page, label %out
+page:
+  %place = getelementptr i8, ptr %address, i64 %at
+  %read = load volatile i8, ptr %place
+  %at.next = add i64 %at, 4096
+  br label %loop
+out:
+  ret void
+}}
+"""
+"""`fill`, `copy`, `advise` and `touch`."""

@@ -138,3 +138,19 @@ func.func @slices(%x: tensor<4xf32>, %y: tensor<4xf32>) -> (tensor<2xf32>, tenso
   %2 = tensor.dynamic_slice %x at %i : (tensor<4xf32>, tensor<i64>) -> tensor<2xf32>
   func.return %1, %2 : tensor<2xf32>, tensor<2xf32>
 }
+
+// -----
+
+// An operation of reshapes is the reshape of an operation: those around the mean cancel.
+// CHECK-LABEL: @behind_reshape
+// CHECK-NOT: tensor.reshape
+// CHECK: %[[D:.*]] = tensor.divide %x, %{{.*}} : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+// CHECK-NEXT: tensor.broadcast_in_dim %[[D]], dims = [0] : (tensor<4xf32>) -> tensor<4x8xf32>
+func.func @behind_reshape(%x: tensor<4xf32>) -> tensor<4x8xf32> {
+  %c = tensor.constant dense<3.0> : tensor<f32> : tensor<f32>
+  %0 = tensor.reshape %x : (tensor<4xf32>) -> tensor<4x1xf32>
+  %1 = tensor.broadcast_in_dim %c, dims = [] : (tensor<f32>) -> tensor<4x1xf32>
+  %2 = tensor.divide %0, %1 : (tensor<4x1xf32>, tensor<4x1xf32>) -> tensor<4x1xf32>
+  %3 = tensor.broadcast_in_dim %2, dims = [0, 1] : (tensor<4x1xf32>) -> tensor<4x8xf32>
+  func.return %3 : tensor<4x8xf32>
+}

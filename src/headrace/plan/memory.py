@@ -16,7 +16,7 @@ from headrace.plan.steps import FlatFunction
 
 ALIGNMENT_BYTES = 64
 _TRIES = 24
-_TRIES_UP_TO = 1_500  # intervals: beyond, one try per order is all the time there is
+_PLACINGS = 6_000  # of intervals, over all tries: what there is time for
 
 
 @dataclass(slots=True)
@@ -145,7 +145,7 @@ def place_intervals(intervals: Sequence[Interval]) -> tuple[list[int], int, int]
         if size == bound:
             break
     assert best is not None
-    if best[0] > bound and len(intervals) <= _TRIES_UP_TO:
+    if best[0] > bound:
         best = _improve(intervals, best, bound)
     return best[1], best[0], bound
 
@@ -227,7 +227,7 @@ def _improve(
     order = sorted(range(len(intervals)), key=lambda i: (-intervals[i].size_bytes, i))
     size, places = best
     seen: set[tuple[int, ...]] = set()
-    for _ in range(_TRIES):
+    for _ in range(min(_TRIES, _PLACINGS // len(intervals))):
         highest = [i for i in order if places[i] + intervals[i].size_bytes == size]
         order = highest + [i for i in order if i not in set(highest)]
         head = tuple(order[:16])

@@ -20,7 +20,7 @@ from headrace.plan.steps import FlatFunction
 from headrace.plan.streaming import Streaming, events_of
 
 _ANCHOR_COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-_LARGEST_EXACT = 400
+_LARGEST_EXACT = 256  # units: beyond, time would grow with their square
 
 
 @dataclass(frozen=True)

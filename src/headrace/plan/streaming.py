@@ -209,14 +209,15 @@ class _Analysis:
             self._parts.append((index, low, high - low, (*reads, segments), whole))
 
     def _count_rows(self, step: Step, position: int, size_bytes: int) -> None:
-        """Bounds what a launch reads of a table: a row for each index it is given."""
-        resource = self._flat.function.resources[step.operands[position].resource]
-        weight = self._module.weights[resource.weight or 0]
-        indices = sum(
-            o.size_bytes
-            for o in step.operands
-            if o.reads and self._flat.function.resources[o.resource].weight is None
-        )
+        """Bounds what a launch reads of a table: a row for each index it may be given."""
+        resources, weights = self._flat.function.resources, self._module.weights
+        weight = weights[resources[step.operands[position].resource].weight or 0]
+        indices = 0
+        for operand in step.operands:
+            source = resources[operand.resource].weight
+            # Indices may be constants, but no table is one of indices into another.
+            if operand.reads and (source is None or not weights[source].row_bytes):
+                indices += operand.size_bytes
         rows = max(1, indices // _LEAST_INDEX_BYTES)
         per_row = -(-weight.row_bytes // _PAGE_BYTES) * _PAGE_BYTES + _PAGE_BYTES
         self._row_bytes = max(self._row_bytes, min(rows * per_row, size_bytes))

@@ -13,6 +13,7 @@ from headrace.base.errors import HeadraceError, error
 from headrace.base.parameters import Source, array_source
 from headrace.base.symbols import Expr, ExprLike, as_expr, product
 from headrace.importers.onnx.dimensions import Dimensions
+from headrace.importers.onnx.folding import constant_elements
 from headrace.importers.onnx.nodes import Node, attribute_value
 from headrace.importers.onnx.values import SMALL_ELEMENTS, Value, sizes_array
 from headrace.importers.onnx.weights import tensor_array
@@ -127,7 +128,7 @@ class NodeContext:
         """
         found = self.value(index).sizes
         if found is None:
-            known = self.value(index).known()
+            known = self.known(index)
             if known is None:
                 raise self.data_dependent(index)
             found = sizes_array(known)
@@ -147,13 +148,21 @@ class NodeContext:
             raise self.unsupported(f"input '{self.node.inputs[index]}' must be constant")
         return [e.value for e in found]
 
+    def known(self, index: int) -> Any:
+        """The elements of an input as a numpy array where they are constants, else None."""
+        value = self.value(index)
+        found = value.known()
+        if found is None and value.ssa is not None:
+            found = constant_elements(value.ssa)
+        return found
+
     def constant(self, index: int) -> Any:
         """The elements of an input as a numpy array.
 
         Raises:
             HeadraceError HR1204: it is no constant.
         """
-        found = self.value(index).known()
+        found = self.known(index)
         if found is None:
             raise self.unsupported(f"input '{self.node.inputs[index]}' must be constant")
         return found

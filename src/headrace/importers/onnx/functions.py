@@ -19,7 +19,7 @@ class Body:
     Attributes:
         inputs, outputs: names inside the body.
         nodes: in order.
-        opsets: domain -> version inside the body.
+        opsets: domain -> version inside the body; the caller's where it names none.
         defaults: of the attributes.
     """
 
@@ -94,8 +94,7 @@ def _standard(domain: str, op_type: str, opset: int) -> Body | None:
     for name, attribute in schema.attributes.items():
         if attribute.default_value.name and name not in defaults:
             defaults[name] = attribute.default_value
-    opsets = {**body.opsets, "": max(body.opsets.get("", version), 1)}
-    return Body(body.inputs, body.outputs, body.nodes, opsets, defaults)
+    return Body(body.inputs, body.outputs, body.nodes, body.opsets, defaults)
 
 
 def _has_context_body(domain: str, op_type: str, opset: int) -> bool:

@@ -93,7 +93,7 @@ class GraphImporter:
             self.folder,
         )
         try:
-            results = self._results(context)
+            results = self._results(context, scope)
         except (HeadraceError, Learned):
             raise
         except ValueError as wrong:
@@ -125,14 +125,14 @@ class GraphImporter:
             )
         return found
 
-    def _results(self, context: NodeContext) -> list[Value | None]:
+    def _results(self, context: NodeContext, scope: Scope) -> list[Value | None]:
         node = context.node
         tracked = self._by_sizes(context)
         if tracked is not None:
             return [tracked]
         handler = find_handler(node.domain, node.op_type, context.opset)
         if handler is None:
-            return self._call(context)
+            return self._call(context, scope)
         made = handler(context)
         several = made if isinstance(made, Sequence) else [made]
         if len(several) < context.output_count:
@@ -174,7 +174,7 @@ class GraphImporter:
 
     # -- functions ------------------------------------------------------------------
 
-    def _call(self, context: NodeContext) -> list[Value | None]:
+    def _call(self, context: NodeContext, scope: Scope) -> list[Value | None]:
         """Imports the body of a function operator in place of the node."""
         node = context.node
         body = self.functions.body(context)
@@ -189,7 +189,7 @@ class GraphImporter:
             if context.has(n):
                 values[name] = context.value(n)
         arguments = {**body.defaults, **node.attributes}
-        inner = Scope(values, body.opsets, node.label, arguments)
+        inner = Scope(values, {**scope.opsets, **body.opsets}, node.label, arguments)
         self.run(_without_missing(body.nodes, values), inner)
         return [inner.values.get(name) for name in body.outputs]
 

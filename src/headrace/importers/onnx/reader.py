@@ -33,7 +33,6 @@ from headrace.tensor.build import TensorBuilder
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, ValueInfoProto
 
-OLDEST_OPSET = 7
 NEWEST_OPSET = 28
 _ATTEMPTS = 256
 
@@ -117,13 +116,6 @@ def _opsets(model: ModelProto, name: str) -> dict[str, int]:
         if model.opset_import:
             return opsets
         raise error("HR1103", "the model names no operator set", at=name)
-    if version < OLDEST_OPSET:
-        raise error(
-            "HR1103",
-            f"opset {version} is older than {OLDEST_OPSET}, the oldest that headrace reads",
-            at=name,
-            helps="onnx.version_converter.convert_version raises it",
-        )
     if version > NEWEST_OPSET:
         raise error(
             "HR1103",

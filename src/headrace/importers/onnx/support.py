@@ -63,9 +63,8 @@ def _walk(
         if isinstance(body, bool):
             yield node, opsets
         else:
-            yield from _walk(
-                body.nodes, functions, body.opsets, file_name, node.label, depth + 1
-            )
+            inner = {**opsets, **body.opsets}
+            yield from _walk(body.nodes, functions, inner, file_name, node.label, depth + 1)
 
 
 def _supported(node: Node, opset: int, functions: FunctionTable) -> bool:

@@ -35,7 +35,11 @@ def leaky_relu(c: NodeContext) -> SSAValue:
 
 @onnx_op("PRelu")
 def prelu(c: NodeContext) -> SSAValue:
-    x, slope = c.broadcast(c.data(0), c.data(1))
+    """Before opset 7 a slope of rank 1 belongs to the channels."""
+    x, slope = c.data(0), c.data(1)
+    if c.opset < 7 and len(c.shape(1)) == 1 and len(c.shape(0)) > 1:
+        slope = c.build.reshape(slope, (*c.shape(1), *[1] * (len(c.shape(0)) - 2)))
+    x, slope = c.broadcast(x, slope)
     negative = c.build.compare("LT", x, c.scalar_like(0, x))
     return c.build.select(negative, c.build.binary("multiply", x, slope), x)
 

@@ -137,8 +137,6 @@ def range_(c: NodeContext) -> Result:
     kind = c.dtype(0)
     build = c.build
     if kind.is_float:
-        if all(c.value(n).known() is None for n in range(3)):
-            raise c.data_dependent(1)
         start, limit, delta = (float(c.constant(n)) for n in range(3))
         count = max(math.ceil((limit - start) / delta), 0)
         steps = np.arange(count, dtype=np.float64)

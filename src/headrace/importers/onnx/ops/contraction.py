@@ -11,7 +11,7 @@ from headrace.ir.types import dtype_of, shape_of
 
 def matmul_values(c: NodeContext, lhs: SSAValue, rhs: SSAValue) -> SSAValue:
     """numpy's `matmul`: batch dimensions broadcast, vectors gain and lose a dimension."""
-    left, right = shape_of(lhs), shape_of(rhs)
+    left, right = list(shape_of(lhs)), list(shape_of(rhs))
     if not left or not right:
         raise c.malformed("scalars have no matrix product")
     if len(right) <= 2:

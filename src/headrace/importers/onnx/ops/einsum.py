@@ -28,8 +28,7 @@ def einsum(c: NodeContext) -> SSAValue:
     gone = [n for n, label in enumerate(left_labels) if label not in result]
     left = c.reduce(left, 0, gone, "add")
     kept = [label for label in left_labels if label in result]
-    left = c.build.transpose(left, [kept.index(label) for label in result if label in kept])
-    return left
+    return c.build.transpose(left, [kept.index(label) for label in result if label in kept])
 
 
 def _parse(c: NodeContext, ranks: list[int]) -> tuple[list[str], str]:

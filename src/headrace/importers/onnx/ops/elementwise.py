@@ -14,7 +14,7 @@ from xdsl.ir import SSAValue
 from headrace.base.dtypes import F32, F64, DType
 from headrace.importers.onnx.context import NodeContext
 from headrace.importers.onnx.registry import onnx_op
-from headrace.ir.types import dtype_of
+from headrace.ir.types import dtype_of, shape_of
 
 _UNARY = {
     "Abs": "abs",
@@ -44,7 +44,17 @@ def unary(c: NodeContext) -> SSAValue:
 
 @onnx_op(*_BINARY)
 def binary(c: NodeContext) -> SSAValue:
-    return c.binary(_BINARY[c.node.op_type], c.data(0), c.data(1))
+    return c.binary(_BINARY[c.node.op_type], c.data(0), aligned_operand(c))
+
+
+def aligned_operand(c: NodeContext) -> SSAValue:
+    """Input 1; before opset 7 an attribute `axis` says where its first dimension stands."""
+    value = c.data(1)
+    if c.opset >= 7 or not c.has_attribute("axis"):
+        return value
+    shape, rank = shape_of(value), len(c.shape(0))
+    behind = rank - c.axis("axis", rank, -1) - len(shape)
+    return c.build.reshape(value, (*shape, *[1] * behind))
 
 
 @onnx_op(*_VARIADIC)
@@ -68,7 +78,7 @@ def reciprocal(c: NodeContext) -> SSAValue:
 @onnx_op("Pow")
 def power(c: NodeContext) -> SSAValue:
     """The result has the base's type; of mixed types the wider float computes."""
-    base, exponent = c.data(0), c.data(1)
+    base, exponent = c.data(0), aligned_operand(c)
     kind = dtype_of(base)
     if kind == dtype_of(exponent):
         return c.binary("power", base, exponent)

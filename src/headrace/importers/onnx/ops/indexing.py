@@ -124,7 +124,7 @@ def _size_scalar(c: NodeContext, size: Expr, like: SSAValue) -> SSAValue:
 
 
 def _surely_from_front(c: NodeContext, index: int) -> bool:
-    known = c.value(index).known()
+    known = c.known(index)
     return known is not None and (known.size == 0 or int(known.min()) >= 0)
 
 

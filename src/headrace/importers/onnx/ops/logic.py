@@ -7,6 +7,7 @@ import math
 from xdsl.ir import SSAValue
 
 from headrace.importers.onnx.context import NodeContext
+from headrace.importers.onnx.ops.elementwise import aligned_operand
 from headrace.importers.onnx.registry import onnx_op
 from headrace.ir.types import dtype_of
 
@@ -29,13 +30,13 @@ _LOGIC = {
 
 @onnx_op(*_COMPARE)
 def compare(c: NodeContext) -> SSAValue:
-    left, right = c.broadcast(c.data(0), c.data(1))
+    left, right = c.broadcast(c.data(0), aligned_operand(c))
     return c.build.compare(_COMPARE[c.node.op_type], left, right)
 
 
 @onnx_op(*_LOGIC)
 def logic(c: NodeContext) -> SSAValue:
-    return c.binary(_LOGIC[c.node.op_type], c.data(0), c.data(1))
+    return c.binary(_LOGIC[c.node.op_type], c.data(0), aligned_operand(c))
 
 
 @onnx_op("Not", "BitwiseNot")

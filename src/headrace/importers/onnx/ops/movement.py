@@ -63,8 +63,10 @@ def reshape_to(c: NodeContext, operand: SSAValue, shape: Sequence[Expr]) -> SSAV
 
 @onnx_op("Reshape")
 def reshape(c: NodeContext) -> SSAValue:
+    """The shape is an attribute before opset 5, then an input."""
     x = c.data(0)
-    return reshape_to(c, x, solve_reshape(c, shape_of(x), c.sizes(1)))
+    wanted = [as_expr(s) for s in c.ints("shape") or []] if c.opset < 5 else c.sizes(1)
+    return reshape_to(c, x, solve_reshape(c, shape_of(x), wanted))
 
 
 @onnx_op("Flatten")

@@ -40,24 +40,44 @@ def normalised(
 
 
 @onnx_op("BatchNormalization")
-def batch_normalization(c: NodeContext) -> SSAValue:
-    """x * factor + shift, where both come from weights alone and fold into a convolution."""
+def batch_normalization(c: NodeContext) -> list[SSAValue]:
+    """x * factor + shift, where both come from weights alone and fold into a convolution.
+
+    In training mode (from opset 14) mean and variance are those of the batch, and the
+    running ones are outputs.
+    """
     b = c.build
-    if c.flag("training_mode") or (c.opset < 14 and c.output_count > 1):
-        raise c.unsupported("training mode is not supported")
+    if c.opset < 14 and c.output_count > 1:
+        raise c.unsupported("training mode is supported from opset 14 on")
     x = c.data(0)
     kind = dtype_of(x)
-    scale, bias, mean, variance = (
-        b.convert(c.data(n), _working_type(c.dtype(n))) for n in range(1, 5)
-    )
-    work = dtype_of(variance)
-    scale, bias = b.convert(scale, work), b.convert(bias, work)
+    given = [c.data(n) for n in range(1, 5)]
+    work = _working_type(dtype_of(given[3]))
+    scale, bias, mean, variance = (b.convert(g, work) for g in given)
+    wide = b.convert(x, work)
+    running: list[SSAValue] = []
+    if c.flag("training_mode"):
+        old = [mean, variance]
+        mean, variance = _batch_statistics(c, wide)
+        momentum = c.float("momentum", 0.9)
+        for before, now, like in zip(old, (mean, variance), given[2:], strict=True):
+            kept = c.with_scalar("multiply", before, momentum)
+            added = c.with_scalar("multiply", now, 1 - momentum)
+            running.append(b.convert(b.binary("add", kept, added), dtype_of(like)))
     deviation = b.unary("sqrt", c.with_scalar("add", variance, c.float("epsilon", 1e-5)))
     factor = b.binary("divide", scale, deviation)
     shift = b.binary("subtract", bias, b.binary("multiply", mean, factor))
-    wide = b.convert(x, work)
     scaled = b.binary("multiply", wide, _number_along(c, factor, x))
-    return b.convert(b.binary("add", scaled, _number_along(c, shift, x)), kind)
+    return [b.convert(b.binary("add", scaled, _number_along(c, shift, x)), kind), *running]
+
+
+def _batch_statistics(c: NodeContext, x: SSAValue) -> tuple[SSAValue, SSAValue]:
+    """Mean and (population) variance of each channel."""
+    b = c.build
+    axes = [n for n in range(len(shape_of(x))) if n != 1]
+    mean = c.mean(x, axes, keep=False)
+    centred = b.binary("subtract", x, _number_along(c, mean, x))
+    return mean, c.mean(b.binary("multiply", centred, centred), axes, keep=False)
 
 
 @onnx_op("InstanceNormalization")

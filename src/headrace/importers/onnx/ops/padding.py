@@ -15,10 +15,8 @@ _ZERO = as_expr(0)
 
 def _amounts(c: NodeContext, rank: int) -> tuple[list[Expr], list[Expr]]:
     """Padding before and behind by axis: an attribute before opset 11, then an input."""
-    if c.opset < 11:
-        stated = [as_expr(p) for p in c.ints("pads") or []]
-    else:
-        stated = c.sizes(1)
+    attribute = [as_expr(p) for p in c.ints("pads") or []]
+    stated = attribute if c.opset < 11 else c.sizes(1)
     axes = list(range(rank))
     if c.has(3):
         axes = c.normal_axes(c.integers_at(3), rank)

@@ -17,7 +17,7 @@ from headrace.pipeline import Options, compile_to
 from headrace.targets.table import target
 from headrace.translation import tasks_of, translate
 from tests.models import builders
-from tests.unit.targets.vulkan.validation import validate
+from tests.unit.targets.spirv_validator import validate
 
 MODELS = {"resnet50": builders.resnet50, "minilm": builders.minilm}
 
@@ -43,7 +43,7 @@ def codes(folder: Path, name: str, spelling: str) -> list[tuple[str, bytes]]:
 @pytest.mark.parametrize("name", MODELS)
 def test_every_kernel_becomes_valid_spirv(name: str, tmp_path: Path) -> None:
     for entry_point, data in codes(tmp_path, name, "vulkan"):
-        validate(data, entry_point)
+        assert validate(data, tmp_path) == "", entry_point
 
 
 @pytest.mark.skipif(

@@ -57,6 +57,8 @@ def dense(array: Any) -> DenseIntOrFPElementsAttr:
         return DenseIntOrFPElementsAttr.from_list(type_, [int(v) for v in array.reshape(-1)])
     from xdsl.dialects.builtin import BytesAttr
 
+    if kind.kind == "signed" and kind.bits < 8:
+        array = array.astype(np.int8)  # ml_dtypes leaves the upper bits clear
     flat = np.ascontiguousarray(array).tobytes()
     return DenseIntOrFPElementsAttr(type_, BytesAttr(flat))
 

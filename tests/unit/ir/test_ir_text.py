@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.ir import Block, Region
 
+from headrace.base.dtypes import BY_NAME
 from headrace.base.errors import HeadraceError
 from headrace.ir.context import make_context
 from headrace.ir.text import parse_module, print_module
-from headrace.tensor.dialect import HR, TENSOR
+from headrace.tensor.build import TensorBuilder, to_numpy
+from headrace.tensor.dialect import HR, TENSOR, ConstantOp
 
 _BATCH = 'tensor<?x4xf32, #hr.dims<["b", ""]>>'
 _GOOD = f"""func.func @main(%x: {_BATCH} {{hr.name = "x"}}) -> {_BATCH} {{
@@ -61,3 +66,24 @@ def test_text_that_parses_but_does_not_verify(context: Context) -> None:
     with pytest.raises(HeadraceError, match="not a terminator") as caught:
         parse_module(without_end, "a.mlir", context)
     assert caught.value.diagnostics[0].code == "HR1002"
+
+
+@pytest.mark.parametrize("name", sorted(BY_NAME))
+def test_constants_of_every_element_type_read_back(context: Context, name: str) -> None:
+    kind = BY_NAME[name]
+    if kind.is_float and kind.bits >= 16:
+        values = np.array([-np.inf, 1.5, -0.0])
+    else:
+        values = np.array([1, 0, -1 if kind.kind == "signed" else 1])
+    array = values.astype(kind.numpy_dtype)
+    block = Block()
+    TensorBuilder(block).constant(array)
+    text = print_module(ModuleOp(Region(block)))
+    (read,) = parse_module(text, "a.mlir", context).ops
+    assert isinstance(read, ConstantOp)
+    found = to_numpy(read.value)
+    assert found.dtype == array.dtype
+    if kind.is_float:
+        assert found.tobytes() == array.tobytes(), "bit for bit: signs of zeros, NaN"
+    else:
+        np.testing.assert_array_equal(found, array)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from headrace.artifact.schema import Module
 from headrace.base.errors import error
 from headrace.plan.cost import Event
-from headrace.plan.steps import FlatFunction, Step
+from headrace.plan.steps import FlatFunction, Operand, Step
 
 _PAGE_BYTES = 4096
 _LEAST_INDEX_BYTES = 4
@@ -102,6 +102,9 @@ class _Analysis:
         # The last segment of the unit that a segment begins or continues.
         self._joined = [False] * len(module.segments)  # with the segment before
         self._in_place = self._tables()
+        self._external = {
+            t.resource: t.dtype for t in (*flat.function.inputs, *flat.function.outputs)
+        }
         self._parts: list[tuple[int, int, int, tuple[tuple[int, int], ...], bool]] = []
         self._copied: set[int] = set()
         self._row_bytes = 0
@@ -212,15 +215,20 @@ class _Analysis:
         """Bounds what a launch reads of a table: a row for each index it may be given."""
         resources, weights = self._flat.function.resources, self._module.weights
         weight = weights[resources[step.operands[position].resource].weight or 0]
-        indices = 0
-        for operand in step.operands:
-            source = resources[operand.resource].weight
-            # Indices may be constants, but no table is one of indices into another.
-            if operand.reads and (source is None or not weights[source].row_bytes):
-                indices += operand.size_bytes
-        rows = max(1, indices // _LEAST_INDEX_BYTES)
+        rows = max(1, sum(self._indices(o) for o in step.operands if o.reads))
         per_row = -(-weight.row_bytes // _PAGE_BYTES) * _PAGE_BYTES + _PAGE_BYTES
         self._row_bytes = max(self._row_bytes, min(rows * per_row, size_bytes))
+
+    def _indices(self, operand: Operand) -> int:
+        """How many indices an operand may hold; between launches types are not known."""
+        resource = self._flat.function.resources[operand.resource]
+        if resource.weight is not None:
+            dtype = self._module.weights[resource.weight].dtype
+        elif operand.resource in self._external:
+            dtype = self._external[operand.resource]
+        else:
+            return operand.size_bytes // _LEAST_INDEX_BYTES
+        return operand.size_bytes // dtype.size_bytes if dtype.is_integer else 0
 
     # -- units --------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from headrace.artifact import schema
     from headrace.artifact.reader import Artifact
     from headrace.ir.model import Model
-    from headrace.plan.model import Plan
+    from headrace.plan.model import Plan, Prediction
     from headrace.runtime.module import Module
 
 CURVE_POINTS = 24
@@ -71,15 +71,14 @@ def describe_plan(
 
 def curve_points(
     module: Module, dims: Mapping[str, int], function: str | None = None
-) -> list[tuple[int, int]]:
-    """(budget in bytes, predicted step in ns), from the minimum to all weights."""
+) -> list[tuple[int, Prediction]]:
+    """(budget in bytes, what a step should cost), from the minimum to all weights."""
     low = module.plan(dims, function=function, weight_budget="min").minimum_budget_bytes
     high = module.stored_bytes
     count = CURVE_POINTS if high > low else 1
     budgets = [low + (high - low) * n // max(1, count - 1) for n in range(count)]
     return [
-        (b, module.plan(dims, function=function, weight_budget=b).prediction.step_ns)
-        for b in budgets
+        (b, module.plan(dims, function=function, weight_budget=b).prediction) for b in budgets
     ]
 
 
@@ -114,11 +113,11 @@ def _plan_text(data: Mapping[str, Any]) -> str:
     streamed = [w for w in data["weights"] if w["streamed_bytes"]]
     if streamed:
         lines.append(f"  {len(streamed)} of {len(data['weights'])} weights stream:")
-        for weight in streamed[:12]:
-            lines.append(
-                f"    {weight['name']}: {format_bytes(weight['streamed_bytes'])}"
-                f" of {format_bytes(weight['stored_bytes'])}"
-            )
+        lines += [
+            f"    {weight['name']}: {format_bytes(weight['streamed_bytes'])}"
+            f" of {format_bytes(weight['stored_bytes'])}"
+            for weight in streamed[:12]
+        ]
         if len(streamed) > 12:
             lines.append(f"    and {len(streamed) - 12} more")
     lines += [f"  picture    {path}" for path in data["pictures"]]

@@ -5,16 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from pathlib import Path
 
-
-def cache_directory() -> Path:
-    """`$HEADRACE_CACHE_DIR`, else `$XDG_CACHE_HOME/headrace`, else `~/.cache/headrace`."""
-    given = os.environ.get("HEADRACE_CACHE_DIR")
-    if given:
-        return Path(given)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "headrace"
+from headrace.base.knobs import cache_directory
 
 
 def read_cached(name: str) -> bytes | None:

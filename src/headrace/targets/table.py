@@ -20,7 +20,7 @@ _OPTIONS: dict[str, str] = {
     "cpu": "native, x86-64-v3 or generic",
     "cuda": "sm_90 and the like",
     "rocm": "gfx942 and the like",
-    "vulkan": "1.2 or 1.3",
+    "vulkan": "1.3",
 }
 
 
@@ -39,6 +39,28 @@ def target(spelled: str) -> Target:
     module_name, _, function = row.partition(":")
     make = getattr(importlib.import_module(module_name), function)
     return cast(Target, make(spelled))
+
+
+_LISTINGS: dict[str, str] = {
+    "elf-object": "headrace.targets.cpu.listing:list_object",
+    "spirv": "headrace.targets.vulkan.disassembler:disassemble",
+}
+"""Format of code -> `module:function` that makes it readable."""
+
+
+def disassemble(format: str, data: bytes) -> str:
+    """Code in readable form: instructions for `spirv`, symbols and sizes for `elf-object`.
+
+    For a format without a reader here (`cubin`, `hsaco`) one line that says so.
+
+    Raises:
+        HeadraceError HR9412, HR9413: the bytes are not of that format.
+    """
+    row = _LISTINGS.get(format)
+    if row is None:
+        return f"; {format}, {len(data)} bytes: headrace has no reader for its instructions\n"
+    module_name, _, function = row.partition(":")
+    return cast(str, getattr(importlib.import_module(module_name), function)(data))
 
 
 def names() -> tuple[str, ...]:

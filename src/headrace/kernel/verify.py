@@ -22,7 +22,7 @@ from headrace.kernel.description import (
     Scalar,
     Store,
 )
-from headrace.kernel.scalars import FUNCTIONS
+from headrace.kernel.scalars import MEANINGS
 
 _BINARY = (
     "add", "and", "atan2", "compare", "divide", "maximum", "minimum", "multiply", "or",
@@ -30,9 +30,7 @@ _BINARY = (
     "subtract", "xor",
 )  # fmt: skip
 _ARITY: dict[str, int] = (
-    dict.fromkeys(FUNCTIONS, 1)
-    | dict.fromkeys(_BINARY, 2)
-    | {"clamp": 3, "select": 3, "convert": 1, "bitcast_convert": 1, "is_finite": 1}
+    dict.fromkeys(MEANINGS, 1) | dict.fromkeys(_BINARY, 2) | {"clamp": 3, "select": 3}
 )
 _DIRECTIONS = ("EQ", "NE", "LT", "LE", "GT", "GE")
 

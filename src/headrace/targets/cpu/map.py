@@ -12,8 +12,7 @@ from headrace.kernel.description import Kernel
 from headrace.kernel.target import LayoutWish
 from headrace.targets.cpu.lanes import naive_cost, outer_choices, schedule_tiles
 from headrace.targets.cpu.machine import Machine
-from headrace.targets.cpu.nest import lower
-from headrace.targets.cpu.simple import SimplePlan
+from headrace.targets.cpu.simple import SimplePlan, lowered
 from headrace.targets.cpu.simple import emit_simple as emit
 
 __all__ = ["emit", "layout_wishes", "match"]
@@ -21,7 +20,7 @@ __all__ = ["emit", "layout_wishes", "match"]
 
 def match(kernel: Kernel, machine: Machine) -> SimplePlan | None:
     """Kernels of maps over outer axes alone, where a vector pays."""
-    nest = lower(kernel)
+    nest = lowered(kernel)
     if any(p.axes or p.reduction for p in nest.phases):
         return None
     choices = outer_choices(nest, machine)

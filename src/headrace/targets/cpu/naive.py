@@ -8,8 +8,7 @@ from headrace.kernel.description import Kernel
 from headrace.kernel.target import LayoutWish
 from headrace.targets.cpu.lanes import Choice, naive_cost, schedule_tiles
 from headrace.targets.cpu.machine import Machine
-from headrace.targets.cpu.nest import lower
-from headrace.targets.cpu.simple import SimplePlan
+from headrace.targets.cpu.simple import SimplePlan, lowered
 from headrace.targets.cpu.simple import emit_simple as emit
 
 __all__ = ["emit", "layout_wishes", "match"]
@@ -17,7 +16,7 @@ __all__ = ["emit", "layout_wishes", "match"]
 
 def match(kernel: Kernel, machine: Machine) -> SimplePlan:
     """Loops over outer points, inner axes and reductions; always possible."""
-    nest = lower(kernel)
+    nest = lowered(kernel)
     choice = Choice(naive_cost(nest), 1, None, (None,) * len(nest.phases))
     return SimplePlan(nest, schedule_tiles(nest, choice, "naive"))
 

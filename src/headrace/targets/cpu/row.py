@@ -14,8 +14,7 @@ from headrace.kernel.target import LayoutWish
 from headrace.targets.cpu.keep import keep_expensive
 from headrace.targets.cpu.lanes import inner_choice, naive_cost, outer_choices, schedule_tiles
 from headrace.targets.cpu.machine import Machine
-from headrace.targets.cpu.nest import lower
-from headrace.targets.cpu.simple import SimplePlan
+from headrace.targets.cpu.simple import SimplePlan, lowered
 from headrace.targets.cpu.simple import emit_simple as emit
 
 __all__ = ["emit", "layout_wishes", "match"]
@@ -23,7 +22,7 @@ __all__ = ["emit", "layout_wishes", "match"]
 
 def match(kernel: Kernel, machine: Machine) -> SimplePlan | None:
     """Kernels with inner axes, where vectors along them beat vectors along outer ones."""
-    nest = keep_expensive(lower(kernel))
+    nest = keep_expensive(lowered(kernel))
     choice = inner_choice(nest, machine)
     if all(i is None for i in choice.inner) or choice.cost >= naive_cost(nest):
         return None

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from headrace.base.symbols import ONE
 from headrace.kernel.description import Kernel
 from headrace.kernel.target import Launch, Specialisation
+from headrace.targets.cpu.complex_parts import has_complex, split_complex
 from headrace.targets.cpu.emit import NestEmitter, Schedule
 from headrace.targets.cpu.ir_text import Module
 from headrace.targets.cpu.machine import Machine
-from headrace.targets.cpu.nest import Nest
+from headrace.targets.cpu.nest import Nest, lower
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,12 @@ class SimplePlan:
 
     nest: Nest
     schedule: Schedule
+
+
+def lowered(kernel: Kernel) -> Nest:
+    """The kernel on offsets, complex values in two parts."""
+    nest = lower(kernel)
+    return split_complex(nest) if has_complex(nest) else nest
 
 
 def emit_simple(

@@ -16,9 +16,10 @@ from headrace.kernel.target import Launch, LayoutWish, Specialisation
 from headrace.targets.cpu.emit import Context, NestEmitter, Typed
 from headrace.targets.cpu.ir_text import Function, Module, Value, vector_type
 from headrace.targets.cpu.machine import Machine
-from headrace.targets.cpu.nest import Nest, NestPhase, Read, lower, stride
+from headrace.targets.cpu.nest import Nest, NestPhase, Read, stride
 from headrace.targets.cpu.offsets import Names
 from headrace.targets.cpu.schedule import Schedule
+from headrace.targets.cpu.simple import lowered
 
 __all__ = ["emit", "layout_wishes", "match"]
 
@@ -37,7 +38,7 @@ class TransposePlan:
 
 def match(kernel: Kernel, machine: Machine) -> TransposePlan | None:
     """One map whose writes all run along one axis, and some read along another."""
-    nest = lower(kernel)
+    nest = lowered(kernel)
     if len(nest.phases) != 1 or nest.phases[0].axes or nest.phases[0].reduction:
         return None
     phase = nest.phases[0]

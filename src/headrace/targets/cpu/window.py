@@ -15,8 +15,7 @@ from headrace.kernel.target import LayoutWish
 from headrace.targets.cpu.keep import keep_expensive
 from headrace.targets.cpu.lanes import naive_cost, outer_choices, schedule_tiles
 from headrace.targets.cpu.machine import Machine
-from headrace.targets.cpu.nest import lower
-from headrace.targets.cpu.simple import SimplePlan
+from headrace.targets.cpu.simple import SimplePlan, lowered
 from headrace.targets.cpu.simple import emit_simple as emit
 
 __all__ = ["emit", "layout_wishes", "match"]
@@ -24,7 +23,7 @@ __all__ = ["emit", "layout_wishes", "match"]
 
 def match(kernel: Kernel, machine: Machine) -> SimplePlan | None:
     """Kernels with inner axes, where vectors along an outer axis pay."""
-    nest = keep_expensive(lower(kernel))
+    nest = keep_expensive(lowered(kernel))
     if not any(p.axes for p in nest.phases):
         return None
     choices = outer_choices(nest, machine)

@@ -340,3 +340,63 @@ def undefined(data: bytes) -> set[str]:
                 end = data.index(b"\0", strings + name)
                 found.add(data[strings + name : end].decode())
     return found
+
+
+COMPLEX = """
+kernel(%d0 = n) dims(n) {
+  ro x : complex<f64>[n, 5]
+  ro w : complex<f64>[n, 5]
+  ro r : f64[n, 5]
+  wo s : complex<f64>[n]
+  wo y : complex<f64>[n, 5]
+  wo m : f64[n, 5]
+  wo e : i1[n, 5]
+  local a : complex<f64>
+  reduce(%r0 = 5) {
+    %v0 = load x[%d0, %r0]
+    %v1 = load w[%d0, %r0]
+    %v2 = multiply(%v0, %v1) : complex<f64>
+    fold %v2 from complex(0.5, -1.0) with add into a
+  }
+  map(%d1 = 5) {
+    %v3 = load x[%d0, %d1]
+    %v4 = load w[%d0, %d1]
+    %v5 = divide(%v3, %v4) : complex<f64>
+    %v6 = sqrt(%v5) : complex<f64>
+    %v7 = exponential(%v6) : complex<f64>
+    %v8 = log(%v7) : complex<f64>
+    %v9 = load r[%d0, %d1]
+    %v10 = convert(%v9) : complex<f64>
+    %v11 = subtract(%v8, %v10) : complex<f64>
+    %v12 = compare EQ(%v3, %v10) : i1
+    %v13 = select(%v12, %v3, %v11) : complex<f64>
+    %v14 = abs(%v13) : f64
+    store %v13 to y[%d0, %d1]
+    store %v14 to m[%d0, %d1]
+    store %v12 to e[%d0, %d1]
+  }
+  map() {
+    %v15 = read a[]
+    store %v15 to s[%d0]
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("n", [1, 9, 40])
+def test_complex(n: int) -> None:
+    kernel = parse_kernel(COMPLEX)
+    rng = np.random.default_rng(n)
+    buffers: list[Any] = []
+    for operand in kernel.operands:
+        shape = [s.evaluate({"n": n}) for s in operand.shape]
+        values = rng.uniform(-2, 2, shape)
+        if operand.dtype.kind == "complex":
+            values = values + 1j * rng.uniform(-2, 2, shape)
+        buffers.append(values.astype(operand.dtype.numpy_dtype).reshape(-1))
+    expected = [b.copy() for b in buffers]
+    evaluate(kernel, expected, {"n": n})
+    actual = copied(buffers)
+    Linked(kernel)(actual, {"n": n})
+    for got, wanted in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-13, atol=1e-13)

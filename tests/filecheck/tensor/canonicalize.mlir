@@ -154,3 +154,20 @@ func.func @behind_reshape(%x: tensor<4xf32>) -> tensor<4x8xf32> {
   %3 = tensor.broadcast_in_dim %2, dims = [0, 1] : (tensor<4x1xf32>) -> tensor<4x8xf32>
   func.return %3 : tensor<4x8xf32>
 }
+
+// -----
+
+// A reduction that starts at a computed value folds from zero; the start is added.
+// CHECK-LABEL: @computed_start
+// CHECK: %[[Z:.*]] = tensor.constant dense<0.000000e+00>
+// CHECK: %[[R:.*]] = "tensor.reduce"(%x, %[[Z]])
+// CHECK: %[[S:.*]] = tensor.broadcast_in_dim %start, dims = []
+// CHECK-NEXT: tensor.add %[[R]], %[[S]]
+func.func @computed_start(%x: tensor<4x8xf32>, %start: tensor<f32>) -> tensor<4xf32> {
+  %0 = "tensor.reduce"(%x, %start) <{dimensions = array<i64: 1>, operandSegmentSizes = array<i32: 1, 1>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %s = tensor.add %a, %b : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    tensor.return %s : tensor<f32>
+  }) : (tensor<4x8xf32>, tensor<f32>) -> tensor<4xf32>
+  func.return %0 : tensor<4xf32>
+}

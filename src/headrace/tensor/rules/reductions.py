@@ -1,4 +1,4 @@
-"""Reductions over nothing."""
+"""Reductions over nothing, and reductions that start at a computed value."""
 
 from __future__ import annotations
 
@@ -47,4 +47,23 @@ def _reduce(operation: Operation, builder: RewriteBuilder) -> SSAValue | None:
     return builder.reshape(op.inputs[0], shape_of(op.results[0]))
 
 
-RULES: dict[type[Operation], tuple[Rule, ...]] = {d.ReduceOp: (_reduce,)}
+def _constant_start(operation: Operation, builder: RewriteBuilder) -> SSAValue | None:
+    """A computed start is combined afterwards: kernels fold from constants.
+
+    The order of folding is free, so this is as exact as the reduction itself.
+    """
+    op = cast(d.ReduceOp, operation)
+    kind = reducer_kind(op)
+    if kind is None or splat_value(op.init_values[0]) is not None:
+        return None
+    start, dtype = op.init_values[0], dtype_of(op.inputs[0])
+    wanted = neutral(kind, dtype)
+    if wanted is None:
+        return None
+    dims = [int(n) for n in op.dimensions.get_values()]
+    (folded,) = builder.reduce(op.inputs[0], builder.scalar(wanted, dtype), dims, kind)
+    spread = builder.broadcast_in_dim(start, (), shape_of(folded))
+    return builder.binary(kind, folded, spread)
+
+
+RULES: dict[type[Operation], tuple[Rule, ...]] = {d.ReduceOp: (_reduce, _constant_start)}

@@ -6,16 +6,17 @@ import ctypes
 import mmap
 import os
 import re
+import weakref
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from headrace.base.errors import error
+from headrace.runtime.cgroups import memory_rooms
 
 PAGE_BYTES = 4096
 _HUGE_BYTES = 2 << 20
 _MADV_HUGEPAGE = 14
-_CGROUP_ROOT = Path("/sys/fs/cgroup")
 
 
 def page_aligned(size_bytes: int) -> int:
@@ -26,7 +27,7 @@ def page_aligned(size_bytes: int) -> int:
 def free_host_bytes() -> int:
     """Bytes this process may still take: available memory, capped by its cgroups."""
     free = _meminfo("MemAvailable")
-    for room in _cgroup_rooms():
+    for room in memory_rooms():
         free = min(free, room)
     return max(0, free)
 
@@ -35,58 +36,6 @@ def _meminfo(key: str) -> int:
     text = Path("/proc/meminfo").read_text()
     found = re.search(rf"^{key}:\s+(\d+) kB", text, re.MULTILINE)
     return int(found.group(1)) * 1024 if found else 0
-
-
-def _number(path: Path) -> int | None:
-    try:
-        text = path.read_text().strip()
-    except OSError:
-        return None
-    return int(text) if text.isdigit() else None
-
-
-def _cgroup_rooms() -> list[int]:
-    """Limit less use, for each cgroup from this process' up to the root, v1 and v2."""
-    rooms: list[int] = []
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return rooms
-    for line in lines:
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if controllers == "":
-            roots = (_CGROUP_ROOT, _CGROUP_ROOT / "unified")
-            names = ("memory.max", "memory.current", "inactive_file")
-        elif "memory" in controllers.split(","):
-            roots = (_CGROUP_ROOT / "memory",)
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-        else:
-            continue
-        for root in roots:
-            folder = root / path.strip("/")
-            while folder == root or root in folder.parents:
-                room = _room(folder, *names)
-                if room is not None:
-                    rooms.append(room)
-                folder = folder.parent
-    return rooms
-
-
-def _room(folder: Path, limit_name: str, used_name: str, cache_key: str) -> int | None:
-    limit, used = _number(folder / limit_name), _number(folder / used_name)
-    if limit is None or used is None or limit >= 1 << 60:
-        return None
-    # Clean page cache is given back under pressure, so it counts as free.
-    reclaimable = 0
-    try:
-        for line in (folder / "memory.stat").read_text().splitlines():
-            key, _, value = line.partition(" ")
-            if key == cache_key:
-                reclaimable = int(value)
-    except OSError:
-        pass
-    return max(0, limit - used + reclaimable)
 
 
 @cache
@@ -123,6 +72,11 @@ def map_memory(size_bytes: int, descriptor: int = -1, offset_bytes: int = 0) -> 
     return address
 
 
+def unmap_memory(address: int, size_bytes: int) -> None:
+    """Gives back what `map_memory` mapped."""
+    libc().munmap(address, size_bytes)
+
+
 def advise(address: int, size_bytes: int, advice: int) -> int:
     """`madvise`; returns 0 or the errno."""
     if libc().madvise(address, size_bytes, advice) == 0:
@@ -154,9 +108,12 @@ class Slab:
             ) from problem
         if self.size_bytes >= _HUGE_BYTES:
             advise(self.address, self.size_bytes, _MADV_HUGEPAGE)
+        self._unmap = weakref.finalize(self, unmap_memory, self.address, self.size_bytes)
+        self._unmap.atexit = False
 
     def close(self) -> None:
+        """Gives the memory back; also done when nobody refers to the slab any more."""
         if self.address:
-            libc().munmap(self.address, self.size_bytes)
+            self._unmap()
             self.address = 0
             self.size_bytes = 0

@@ -72,7 +72,7 @@ class Module:
         self._free_bytes = device.free_bytes()
         self._last: tuple[int, dict[str, int]] = (0, self.default_dims())
         try:
-            self._activate(self._plan_last())
+            self.weights.activate(self._plan_last())
         except BaseException:
             self.weights.close()
             raise
@@ -182,7 +182,7 @@ class Module:
                 self._request, self._free_bytes = before
                 raise
             self.version += 1
-            self._activate(plan)
+            self.weights.activate(plan)
 
     @property
     def minimum_weight_budget(self) -> int:
@@ -261,9 +261,6 @@ class Module:
         total += 3 * PAGE_BYTES
         return total + sum(s.held_bytes for s in self._sessions if s is not session)
 
-    def _activate(self, plan: Plan) -> None:
-        self.weights.activate(plan)
-
     # -- profile -------------------------------------------------------------------
 
     @property
@@ -301,6 +298,8 @@ class Module:
         Measured times are those since the last report, the peak is what is held now.
         """
         session = session or self._session
+        with self._lock:
+            sessions = tuple(self._sessions)
         last = session.last if session is not None else None
         times = last[1].step.take_times() if last is not None else None
         plan = last[1].plan if last is not None else self._plan_last()
@@ -313,7 +312,7 @@ class Module:
         ]
         stalls.sort(key=lambda stall: (-stall[1], stall[0]))
         properties = self.device.properties
-        held = self.weights.held_bytes + sum(s.held_bytes for s in self._sessions)
+        held = self.weights.held_bytes + sum(s.held_bytes for s in sessions)
         return Report(
             device=properties.name,
             driver=properties.driver,
@@ -326,7 +325,7 @@ class Module:
             measured_stall_ns=times.stall_ns // steps if times is not None else 0,
             predicted_peak_bytes=plan.prediction.peak_bytes,
             measured_peak_bytes=held,
-            staging_bytes=sum(s.staging_bytes for s in self._sessions),
+            staging_bytes=sum(s.staging_bytes for s in sessions),
             weight_budget_bytes=plan.budget_bytes,
             minimum_budget_bytes=plan.minimum_budget_bytes,
             stored_bytes=plan.stored_bytes,
@@ -345,11 +344,13 @@ class Module:
             if self._closed:
                 return
             self._closed = True
-            for session in tuple(self._sessions):
-                session.close()
+            sessions = tuple(self._sessions)
             self._session = None
-            self.weights.close()
-            self.device.close()
+        # Not with the lock held: a session that runs may be about to ask for a plan.
+        for session in sessions:
+            session.close()
+        self.weights.close()
+        self.device.close()
 
     def __enter__(self) -> Module:
         return self

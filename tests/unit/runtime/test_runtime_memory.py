@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from headrace.base.errors import HeadraceError
+from headrace.runtime import cgroups as cgroups_module
 from headrace.runtime import memory
 
 
@@ -23,7 +24,7 @@ def cgroups(tmp_path, monkeypatch):
             return real(proc)
         return real(self)
 
-    monkeypatch.setattr(memory, "_CGROUP_ROOT", root)
+    monkeypatch.setattr(cgroups_module, "_ROOT", root)
     monkeypatch.setattr(Path, "read_text", read_text)
 
     def make(line: str, files: dict[str, dict[str, str]]) -> None:
@@ -73,6 +74,30 @@ def test_version_one_and_no_limit(cgroups):
     small = {"memory.limit_in_bytes": "3000", "memory.usage_in_bytes": "1000"}
     cgroups("4:memory:/x\n", {"memory/x": small})
     assert memory.free_host_bytes() == 2000
+
+
+def test_processor_quotas_are_rounded_up(cgroups):
+    cgroups(
+        "0::/a/b\n",
+        {"a": {"cpu.max": "150000 100000"}, "a/b": {"cpu.max": "max 100000"}},
+    )
+    assert cgroups_module.processor_limits() == [2]
+    old = {"cpu.cfs_quota_us": "50000", "cpu.cfs_period_us": "100000"}
+    none = {"cpu.cfs_quota_us": "-1", "cpu.cfs_period_us": "100000"}
+    cgroups("4:cpu,cpuacct:/x/y\n", {"cpu/x": old, "cpu/x/y": none})
+    assert cgroups_module.processor_limits() == [1]
+
+
+def test_a_dropped_slab_is_given_back():
+    def mapped(address: int) -> bool:
+        with open("/proc/self/maps") as maps:
+            return any(line.startswith(f"{address:08x}-") for line in maps)
+
+    slab = memory.Slab(123 << 20)
+    address = slab.address
+    assert mapped(address)
+    del slab
+    assert not mapped(address)
 
 
 def test_a_slab_is_zeroed_aligned_and_given_back():

@@ -185,7 +185,7 @@ def test_a_memory_limit_caps_everything_together(mlp_path):
 
 def test_a_memory_limit_below_the_least_is_refused_before_anything_is_held(mlp_path):
     with pytest.raises(HeadraceError, match="HR3203"):
-        load_module(mlp_path, memory_limit="1MiB")
+        load_module(mlp_path, memory_limit="100kB")
 
 
 def test_sessions_share_weights_and_run_on_their_threads(mlp, mlp_path):

@@ -18,7 +18,8 @@ from headrace.artifact import schema
 from headrace.base.errors import error
 from headrace.plan.model import Fetch, Plan
 from headrace.plan.profile import Profile, two_digits
-from headrace.runtime.arrays import ALIGNMENT_BYTES
+from headrace.runtime.arrays import ALIGNMENT_BYTES, address_of
+from headrace.runtime.cgroups import processor_limits
 from headrace.runtime.drivers import cpu_machine_layout as layout
 from headrace.runtime.drivers.api import DeviceProperties, StepTimes
 from headrace.runtime.drivers.cpu_commands import (
@@ -159,13 +160,13 @@ class CpuStep:
         number = 0
         staged = False
         for array in inputs:
-            address = array.__array_interface__["data"][0]
+            address = address_of(array)
             if address & 63:
                 staged = True
             addresses[number] = address
             number += 1
         for array in outputs:
-            address = array.__array_interface__["data"][0]
+            address = address_of(array)
             if address & 63:
                 staged = True
             addresses[number] = address
@@ -262,7 +263,7 @@ class CpuDevice:
     device_class = "cpu"
 
     def __init__(self, threads: int | None = None) -> None:
-        """`threads` None means the cores this process may run on.
+        """`threads` None means the processors this process may use (affinity, cgroups).
 
         Raises:
             HeadraceError HR4011: not Linux on x86-64; HR4012: no such number of threads.
@@ -274,7 +275,7 @@ class CpuDevice:
                 helps="use Linux on x86-64",
             )
         if threads is None:
-            threads = len(os.sched_getaffinity(0))
+            threads = min(len(os.sched_getaffinity(0)), *processor_limits(), MAXIMUM_THREADS)
         if isinstance(threads, bool) or not 1 <= threads <= MAXIMUM_THREADS:
             raise error("HR4012", f"threads={threads} is not between 1 and {MAXIMUM_THREADS}")
         self.threads = threads

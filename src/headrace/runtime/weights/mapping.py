@@ -13,11 +13,12 @@ import errno
 import itertools
 import mmap
 import os
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
 from headrace.base.errors import HeadraceError, error
-from headrace.runtime.memory import PAGE_BYTES, advise, libc, map_memory
+from headrace.runtime.memory import PAGE_BYTES, advise, map_memory, unmap_memory
 
 POPULATE_READ = 22
 DONT_NEED = mmap.MADV_DONTNEED
@@ -59,6 +60,10 @@ class PoolMapping:
         except HeadraceError:
             os.close(self._descriptor)
             raise
+        self._release = weakref.finalize(
+            self, _release, self.address, self.size_bytes, self._descriptor
+        )
+        self._release.atexit = False
 
     def _unreadable(self, problem: OSError) -> HeadraceError:
         return error(
@@ -138,10 +143,12 @@ class PoolMapping:
             advise(self.address + begin, end - begin, DONT_NEED)
 
     def close(self) -> None:
-        if self._descriptor < 0:
-            return
-        if self.address:
-            libc().munmap(self.address, self.size_bytes)
-            self.address = 0
-        os.close(self._descriptor)
-        self._descriptor = -1
+        """Unmaps the pool and closes the file; also done when nobody refers to it."""
+        self._release()
+        self.address = 0
+
+
+def _release(address: int, size_bytes: int, descriptor: int) -> None:
+    if address:
+        unmap_memory(address, size_bytes)
+    os.close(descriptor)

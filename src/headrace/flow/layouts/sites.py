@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, SymbolRefAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, SSAValue
 
 from headrace.base.errors import error
 from headrace.flow.dialect import DispatchOp, TensorReshapeOp
 from headrace.flow.executables import dispatches, entry_functions
+from headrace.flow.layouts.wishes import merged_wishes
 from headrace.ir.locations import places
 from headrace.kernel.description import Kernel
 from headrace.kernel.dialect import ExecuteOp
@@ -104,30 +105,19 @@ def sites_of(module: ModuleOp, targets: Sequence[Target]) -> list[Site]:
     """Every dispatch, in order; kernels shared by sites are asked about once."""
     functions = entry_functions(module)
     entries = {reference: read_entry(function) for reference, function in functions.items()}
-    wishes: dict[int, Mapping[int, LayoutWish]] = {}
+    wishes: dict[SymbolRefAttr, Mapping[int, LayoutWish]] = {}
     found: list[Site] = []
     for dispatch in dispatches(module):
-        entry = entries[dispatch.entry_point]
-        key = id(entry)  # only a key within this call: the order comes from the module
+        key = dispatch.entry_point
+        entry = entries[key]
         if key not in wishes:
-            wishes[key] = _merged_wishes(entry.kernel, targets)
+            wishes[key] = merged_wishes(functions[key], entry.kernel, targets)
         values = tuple(
             dispatch.results[number] if is_result else dispatch.arguments[number]
             for is_result, number in entry.places
         )
         function = functions[dispatch.entry_point]
         found.append(Site(dispatch, function, entry.kernel, entry.places, values, wishes[key]))
-    return found
-
-
-def _merged_wishes(kernel: Kernel, targets: Sequence[Target]) -> dict[int, LayoutWish]:
-    """Of targets of one class the first that has a wish for an operand decides it."""
-    found: dict[int, LayoutWish] = {}
-    for target in targets:
-        for number, wish in sorted(target.layout_wishes(kernel).items()):
-            rank = len(kernel.operands[number].shape) - (wish.panel is not None)
-            if len(wish.order) == rank:
-                found.setdefault(number, wish)
     return found
 
 

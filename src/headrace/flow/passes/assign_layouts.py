@@ -23,13 +23,14 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, BlockArgument, Region, SSAValue
 
 from headrace.base.dtypes import DType
-from headrace.base.errors import Diagnostic, Problems
+from headrace.base.errors import Diagnostic, Problems, error
 from headrace.base.symbols import Expr, dim, product
 from headrace.flow.dialect import DispatchOp, ExecutableOp, TensorReshapeOp
 from headrace.flow.layouts.decide import Decision, decide
 from headrace.flow.layouts.halo import with_layouts
 from headrace.flow.layouts.parameters import PackedParameters, weight_layout
 from headrace.flow.layouts.sites import Site, Value, sites_of, values_of
+from headrace.flow.layouts.wishes import WISHES
 from headrace.ir.locations import places
 from headrace.ir.model import Model
 from headrace.ir.passes import Pass
@@ -63,7 +64,14 @@ class AssignLayouts(Pass):
     level: int = 2
 
     def run(self, model: Model) -> None:
-        if self.level > 0 and self.targets:
+        for target in self.targets:
+            if isinstance(target, str):  # from the text of a command line
+                raise error(
+                    "HR0104",
+                    f"flow-assign-layouts needs a Target object, not the name '{target}'",
+                    helps="write wishes on the entries: hr.wishes",
+                )
+        if self.level > 0:
             sites = sites_of(model.ir, self.targets)
             values = values_of(model.ir, sites)
             _Assignment(model, sites, values, decide(values, sites)).apply()
@@ -230,6 +238,7 @@ class _Executables:
 
 
 def _set_kernel(function: FuncOp, kernel: Kernel) -> None:
+    function.attributes.pop(WISHES, None)
     for op in function.body.block.ops:
         if isinstance(op, ExecuteOp):
             op.body = BodyAttr(kernel)

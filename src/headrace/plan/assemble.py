@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from headrace.base.errors import error
+from headrace.plan.levels import Schedule
 from headrace.plan.memory import aligned
 from headrace.plan.model import (
     Address,
@@ -20,11 +21,9 @@ from headrace.plan.model import (
     PlannedJump,
     Prediction,
 )
+from headrace.plan.problem import Problem
 from headrace.plan.steps import Operand, Step
 from headrace.plan.streaming import Atom
-
-if TYPE_CHECKING:
-    from headrace.plan.planner import Prepared, Schedule
 
 Space: TypeAlias = Literal["slab", "pool", "external", "variable"]
 
@@ -33,24 +32,24 @@ IN_PLACE = -2
 
 
 def assemble(
-    prepared: Prepared,
+    problem: Problem,
     budget_bytes: int,
     ring_bytes: int,
     schedule: Schedule,
     resident_units: Sequence[int],
 ) -> Plan:
     """The plan of a schedule."""
-    return _Assembly(prepared, schedule, resident_units).run(budget_bytes, ring_bytes)
+    return _Assembly(problem, schedule, resident_units).run(budget_bytes, ring_bytes)
 
 
 class _Assembly:
     def __init__(
-        self, prepared: Prepared, schedule: Schedule, resident_units: Sequence[int]
+        self, problem: Problem, schedule: Schedule, resident_units: Sequence[int]
     ) -> None:
-        self._prepared = prepared
+        self._problem = problem
         self._schedule = schedule
         self._stays = set(resident_units)
-        self._flat = prepared.flat
+        self._flat = problem.flat
         self._addresses: dict[int, tuple[Space, int, int]] = {}
         # By resource and offset: what no fetch changes.
         self._lasting: dict[tuple[int, int], Address] = {}
@@ -59,7 +58,7 @@ class _Assembly:
 
     def _place_resources(self) -> None:
         """Space, base and index of every resource but constants."""
-        flat, slab = self._flat, self._prepared.slab
+        flat, slab = self._flat, self._problem.slab
         signatures = (*flat.function.inputs, *flat.function.outputs)
         external: dict[int, int] = {}
         for index, signature in enumerate(signatures):
@@ -83,7 +82,7 @@ class _Assembly:
             return address
         weight = self._flat.function.resources[operand.resource].weight
         if weight is not None:
-            offset = self._prepared.module.weights[weight].offset_bytes + operand.offset_bytes
+            offset = self._problem.module.weights[weight].offset_bytes + operand.offset_bytes
             holder = self._holder(offset, operand.size_bytes)
             address = Address("pool", offset, holder)
             if holder < 0 and operand.size_bytes:
@@ -98,7 +97,7 @@ class _Assembly:
 
     def _holder(self, offset: int, size_bytes: int) -> int:
         """The fetch that brings a byte of the pool, or why there is none."""
-        streaming = self._prepared.streaming
+        streaming = self._problem.streaming
         if not size_bytes or not streaming.units:
             return RESIDENT
         segment = streaming.segment_at(offset)
@@ -114,7 +113,7 @@ class _Assembly:
     def _merged(self) -> list[tuple[Atom, int, int]]:
         """Atoms that become one command: (first atom, last atom, predicted ns)."""
         streams = self._schedule.streams
-        atoms = self._prepared.streaming.atoms
+        atoms = self._problem.streaming.atoms
         found: list[tuple[Atom, int, int]] = []
         previous: tuple[int, ...] = ()
         for index, atom in enumerate(atoms):
@@ -200,7 +199,7 @@ class _Assembly:
             releases,
             step.command,
             time_ns,
-            self._prepared.slab.scratch.get(atom.step, 0),
+            self._problem.slab.scratch.get(atom.step, 0),
             scratch,
         )
 
@@ -231,10 +230,10 @@ class _Assembly:
         self, command_of_atom: list[int], first_command: dict[int, int]
     ) -> list[Fetch]:
         """Fetches in order of use: one for each segment of each transfer."""
-        prepared, schedule = self._prepared, self._schedule
-        units, segments = prepared.streaming.units, prepared.module.segments
+        problem, schedule = self._problem, self._schedule
+        units, segments = problem.streaming.units, problem.module.segments
         events = schedule.events
-        several = len(prepared.runs) > 1
+        several = len(problem.runs) > 1
         total = command_of_atom[-1] + 1 if command_of_atom else 0
 
         def end_of(event: int) -> int:
@@ -246,7 +245,7 @@ class _Assembly:
             needed = command_of_atom[events[transfer.first].first_atom]
             after, previous = end_of(transfer.after), end_of(transfer.previous)
             if several:
-                run = prepared.runs[events[transfer.first].run]
+                run = problem.runs[events[transfer.first].run]
                 after, previous = max(after, first_command[run[0]] - 1), total - 1
             if after >= 0:
                 previous = -1
@@ -277,15 +276,15 @@ class _Assembly:
         commands: list[PlannedCommand],
         first_command: dict[int, int],
     ) -> Plan:
-        prepared, schedule = self._prepared, self._schedule
-        streaming, slab = prepared.streaming, prepared.slab
+        problem, schedule = self._problem, self._schedule
+        streaming, slab = problem.streaming, problem.slab
         resident = tuple(
             s
-            for s in range(len(prepared.module.segments))
+            for s in range(len(problem.module.segments))
             if streaming.unit_of_segment[s] in self._stays
         )
         kept = sum(streaming.units[u].size_bytes for u in self._stays)
-        rows = any(u not in self._stays for u in prepared.choice.tables)
+        rows = any(u not in self._stays for u in problem.choice.tables)
         weights = kept + ring_bytes + (streaming.row_bytes if rows else 0)
         largest = max(
             (i for i in slab.scratch),
@@ -294,7 +293,7 @@ class _Assembly:
         )
         scratch_bytes = 0
         if largest >= 0:
-            scratch_bytes = aligned(self._flat.steps[largest].scratch_bytes) * prepared.threads
+            scratch_bytes = aligned(self._flat.steps[largest].scratch_bytes) * problem.threads
         placements = tuple(
             replace(
                 p,
@@ -303,7 +302,7 @@ class _Assembly:
             )
             for p in slab.placements
         )
-        compute = sum(a.compute_ns for a in streaming.atoms)
+        compute = problem.compute_ns
         prediction = Prediction(
             schedule.timing.step_ns,
             compute,
@@ -312,11 +311,11 @@ class _Assembly:
             slab.slab_bytes + weights,
         )
         return Plan(
-            prepared.function_index,
-            prepared.dims,
+            problem.function_index,
+            problem.dims,
             budget_bytes,
-            prepared.minimum_budget_bytes,
-            prepared.stored_bytes,
+            problem.minimum_budget_bytes,
+            problem.stored_bytes,
             slab.slab_bytes,
             scratch_bytes,
             slab.scratch.get(largest, 0),

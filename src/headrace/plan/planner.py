@@ -9,63 +9,27 @@ must stay at every budget (small weights read beside nearly everything, what cop
 read), the two largest units that stream (one in use, one arriving; more where a launch
 that cannot be cut reads more at once), and the rows. One byte less is refused.
 
-**More budget is never slower and never brings more bytes.** All budgets share one list
-of *levels*: first the ring grows to its depth, then one unit after another stays. A
-budget takes, of the levels it can pay, the one that is predicted fastest, of equal ones
-the last. A larger budget can pay the same levels and later ones.
+**More budget is never slower and never brings more bytes**: see `levels`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TypeAlias
 
 from headrace.artifact.schema import Module, Program
 from headrace.base.errors import error
 from headrace.plan.assemble import assemble
 from headrace.plan.budget import format_bytes, too_little
-from headrace.plan.cost import Event, Timing, Transfer, kernel_times_ns, simulate, transfer_ns
-from headrace.plan.fetch import place_ring, transfers_of
-from headrace.plan.memory import SlabLayout, aligned, plan_slab
+from headrace.plan.cost import kernel_times_ns
+from headrace.plan.levels import Level, Levels
+from headrace.plan.memory import plan_slab
 from headrace.plan.model import Plan
+from headrace.plan.problem import Problem
 from headrace.plan.profile import Profile
-from headrace.plan.residency import Choice, choose
-from headrace.plan.steps import FlatFunction, flatten
-from headrace.plan.streaming import Streaming, analyse, fewer
-
-_DEPTHS = (0, 1, 2, 4)
-_LARGE = 1.5  # times the middle unit: worth levels of its own before it
-_MOST_EXTRA = 16
-
-
-@dataclass(frozen=True)
-class Level:
-    """The first `kept` units of the order stay, and `extra` ones after them.
-
-    Attributes:
-        extra: positions in the order.
-        cost_bytes: the least budget that can pay it.
-    """
-
-    kept: int
-    ring_bytes: int
-    cost_bytes: int
-    extra: tuple[int, ...] = ()
-
-
-_LevelKey: TypeAlias = tuple[int, int, tuple[int, ...]]
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """A level played through."""
-
-    streams: list[bool]
-    events: list[Event]
-    transfers: list[Transfer]
-    timing: Timing
+from headrace.plan.residency import choose
+from headrace.plan.steps import flatten
+from headrace.plan.streaming import analyse
 
 
 def plan(
@@ -140,7 +104,6 @@ def prepare(
         profile,
         threads,
         flat,
-        times,
         slab,
         streaming,
         runs,
@@ -148,56 +111,13 @@ def prepare(
     )
 
 
-@dataclass
-class Prepared:
-    """A function at its dimensions, ready for any budget.
-
-    Attributes:
-        minimum_budget_bytes: the least budget.
-        slab_bytes: transients and scratch.
-    """
-
-    module: Module
-    function_index: int
-    dims: tuple[tuple[str, int], ...]
-    profile: Profile
-    threads: int
-    flat: FlatFunction
-    times_ns: list[int]
-    slab: SlabLayout
-    streaming: Streaming
-    runs: list[tuple[int, int]]
-    choice: Choice
-    _levels: list[Level] = field(default_factory=list[Level])
-    _played: dict[_LevelKey, Schedule] = field(default_factory=dict[_LevelKey, Schedule])
-
-    @property
-    def minimum_budget_bytes(self) -> int:
-        return self.choice.minimum_bytes
+class Prepared(Problem):
+    """A function at its dimensions, ready for any budget."""
 
     @cached_property
-    def _compute_ns(self) -> int:
-        return sum(a.compute_ns for a in self.streaming.atoms)
-
-    @property
-    def stored_bytes(self) -> int:
-        """All weights of the module."""
-        return sum(s.size_bytes for s in self.module.segments)
-
-    @property
-    def slab_bytes(self) -> int:
-        return self.slab.slab_bytes
-
-    @property
-    def variable_bytes(self) -> int:
-        """State kept between steps."""
-        return sum(
-            aligned(size)
-            for size, resource in zip(
-                self.flat.sizes_bytes, self.flat.function.resources, strict=True
-            )
-            if resource.lifetime == "variable"
-        )
+    def levels(self) -> Levels:
+        """What budgets choose from."""
+        return Levels(self)
 
     def plan(self, budget_bytes: int, memory_limit_bytes: int | None = None) -> Plan:
         """The plan at a budget.
@@ -229,153 +149,9 @@ class Prepared:
                     ),
                     helps="raise the memory limit, or make the batch smaller",
                 )
-        level, schedule = self._choose_level(allowed)
+        level, schedule = self.levels.choose(allowed)
         resident = self._resident(level, allowed)
         return assemble(self, budget_bytes, level.ring_bytes, schedule, resident)
-
-    # -- levels -------------------------------------------------------------------
-
-    def _base_bytes(self) -> int:
-        return self.choice.minimum_bytes - self.choice.ring_bytes
-
-    @property
-    def levels(self) -> list[Level]:
-        """From the least budget to all units of the function staying."""
-        if not self._levels:
-            self._levels.extend(self._make_levels())
-        return self._levels
-
-    def _make_levels(self) -> list[Level]:
-        base = self._base_bytes()
-        order = self.choice.order
-        sizes = [self.streaming.units[u].size_bytes for u in order]
-        everything = Level(len(order), 0, base + sum(sizes))
-        if not order:
-            return [everything]
-        least = self.choice.ring_bytes
-        unit = sorted(sizes)[len(sizes) // 2]
-        depth = self._best_depth(unit)
-        rings = [least + d * unit for d in range(depth + 1)]
-        levels = [Level(0, ring, base + ring) for ring in rings]
-        kept = 0
-        for position, size in enumerate(sizes[:-1]):
-            if size > unit * _LARGE:
-                levels.extend(self._before_large(position, sizes, rings[-1], base + kept))
-            kept += size
-            levels.append(Level(position + 1, rings[-1], base + kept + rings[-1]))
-        levels = [level for level in levels if level.cost_bytes < everything.cost_bytes]
-        return [*self._bringing_ever_less(levels), everything]
-
-    def _bringing_ever_less(self, levels: list[Level]) -> list[Level]:
-        """Leaves out levels that bring more than one before them.
-
-        There are some only where a unit is brought twice in a step: what stays instead
-        of it may be larger and yet save less.
-        """
-        sizes = [u.size_bytes for u in self.streaming.units]
-        base = transfers_of(self.choice.events, sizes)
-        if len(base) == len(self.choice.order):
-            return levels
-        kept: list[Level] = []
-        least = sum(t.size_bytes for t in base)
-        for level in levels:
-            streams = self._streams(level)
-            events = fewer(self.choice.events, streams)
-            brought = sum(t.size_bytes for t in transfers_of(events, sizes))
-            if brought <= least:
-                kept.append(level)
-                least = brought
-        return kept
-
-    @staticmethod
-    def _before_large(
-        position: int, sizes: Sequence[int], ring_bytes: int, kept_bytes: int
-    ) -> Iterator[Level]:
-        """Levels for budgets that cannot yet pay the large unit next in the order: later
-        ones stay instead, as long as all of them are smaller than it."""
-        extra: list[int] = []
-        total = 0
-        for later in range(position + 1, len(sizes)):
-            if len(extra) == _MOST_EXTRA:
-                return
-            if total + sizes[later] >= sizes[position]:
-                continue
-            extra.append(later)
-            total += sizes[later]
-            cost = kept_bytes + total + ring_bytes
-            yield Level(position, ring_bytes, cost, tuple(extra))
-
-    def _best_depth(self, unit_bytes: int) -> int:
-        """How many units more than the least the ring should hold: predicted at three
-        budgets, where a deeper ring keeps as many units fewer."""
-        count = len(self.choice.order)
-        best: tuple[int, int] | None = None
-        for depth in _DEPTHS:
-            ring = self.choice.ring_bytes + depth * unit_bytes
-            kept = [max(0, count * quarter // 4 - depth) for quarter in (1, 2, 3)]
-            if depth and depth >= count // 4:
-                break
-            total = sum(self._play(Level(k, ring, 0)).timing.step_ns for k in kept)
-            # A little faster is not worth a deeper ring: it is bytes that do not stay.
-            if best is None or total * 1.005 < best[0]:
-                best = (total, depth)
-        assert best is not None
-        return best[1]
-
-    def _choose_level(self, allowed_bytes: int) -> tuple[Level, Schedule]:
-        best: tuple[Level, Schedule] | None = None
-        for level, floor in zip(reversed(self.levels), reversed(self._floors_ns), strict=True):
-            if level.cost_bytes > allowed_bytes:
-                continue
-            if best is not None and floor >= best[1].timing.step_ns:
-                break
-            schedule = self._play(level)
-            if best is None or schedule.timing.step_ns < best[1].timing.step_ns:
-                best = (level, schedule)
-        assert best is not None
-        return best
-
-    def _streaming(self, level: Level) -> list[int]:
-        """The units that stream."""
-        extra = set(level.extra)
-        order = self.choice.order
-        return [order[p] for p in range(level.kept, len(order)) if p not in extra]
-
-    def _streams(self, level: Level) -> list[bool]:
-        """For each unit whether it streams."""
-        streams = [False] * len(self.streaming.units)
-        for unit in self._streaming(level):
-            streams[unit] = True
-        return streams
-
-    @cached_property
-    def _floors_ns(self) -> list[int]:
-        """For each level, a time that neither it nor any before it can beat."""
-        order = self.choice.order
-        times = [transfer_ns(self.streaming.units[u].size_bytes, self.profile) for u in order]
-        left = [sum(times)]
-        for time in times:
-            left.append(left[-1] - time)
-        floors: list[int] = []
-        for level in self.levels:
-            busy = left[level.kept] - sum(times[p] for p in level.extra)
-            floor = max(busy, self._compute_ns + int(busy * self.profile.contention))
-            floors.append(min(floor, floors[-1]) if floors else floor)
-        return floors
-
-    def _play(self, level: Level) -> Schedule:
-        key = (level.kept, level.ring_bytes, level.extra)
-        known = self._played.get(key)
-        if known is not None:
-            return known
-        units = self.streaming.units
-        streams = self._streams(level)
-        events = fewer(self.choice.events, streams)
-        transfers = transfers_of(events, [u.size_bytes for u in units])
-        place_ring(transfers, level.ring_bytes, events)
-        timing = simulate(events, transfers, self.profile)
-        schedule = self._played[key] = Schedule(streams, events, transfers, timing)
-        return schedule
 
     def _resident(self, level: Level, allowed_bytes: int) -> list[int]:
         """Units that stay: the level's, then tables and other functions' where all fits."""

@@ -88,5 +88,5 @@ def test_malformed_operations_are_refused(before: str, after: str) -> None:
 
 
 def test_unreadable_sizes_have_a_place() -> None:
-    with pytest.raises(HeadraceError, match="test.mlir"):
+    with pytest.raises(HeadraceError, match=r"test\.mlir"):
         parsed(EVERYTHING.replace('{"4*batch"}', '{"4*"}'))

@@ -329,11 +329,13 @@ def inspect(
 
 
 def passes() -> list[tuple[str, str]]:
-    """Every pass by name, with the first line of what it does."""
+    """Every pass by name, with the first line of what its file says."""
+    import sys
+
     from headrace.ir.passes import pass_table
 
     return [
-        (name, (kind.__doc__ or "").strip().partition("\n")[0])
+        (name, (sys.modules[kind.__module__].__doc__ or "").strip().partition("\n")[0])
         for name, kind in sorted(pass_table().items())
     ]
 

@@ -240,14 +240,14 @@ def inspect(
 
 
 @cli.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.option("-p", "--pass", "passes", multiple=True, help="A pass with its {options}.")
 @click.option("--verify-each/--no-verify-each", default=True, show_default=True)
 @click.option("--print-locations", is_flag=True, help="Print where each operation came from.")
 @click.option("--list", "list_passes", is_flag=True, help="List every pass.")
 @_JSON
 def opt(
-    file: Path,
+    file: Path | None,
     passes: tuple[str, ...],
     verify_each: bool,
     print_locations: bool,
@@ -259,6 +259,8 @@ def opt(
 
     if list_passes:
         text = "\n".join(f"{name:44} {what}" for name, what in api.passes())
+    elif file is None:
+        raise click.UsageError("Missing argument 'FILE'.")
     else:
         source = sys.stdin.read() if str(file) == "-" else _read_text(file)
         text = api.run_passes(source, str(file), passes, verify_each, print_locations)

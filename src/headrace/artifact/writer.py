@@ -104,7 +104,7 @@ def write_artifact(
 
     Raises:
         HeadraceError HR3101: the target folder cannot be written or the disk is full.
-        HeadraceDefect HR9301: a source yields another number of bytes than its spec.
+        HeadraceDefect HR9311: a source yields another number of bytes than its spec.
     """
     target = Path(path)
     try:
@@ -226,7 +226,7 @@ class _PoolWriter:
         data = _as_bytes(self._evaluate(spec.source))
         if data.nbytes != spec.size_bytes:
             raise error(
-                "HR9301",
+                "HR9311",
                 f"weight '{spec.name}' has {data.nbytes} bytes, not {spec.size_bytes}",
             )
         digest = hashlib.sha256(data).hexdigest()

@@ -182,13 +182,13 @@ def parameter_name(operation: d.ParameterOp) -> str:
 
 
 def find_function(model: Model, name: str = "main") -> FuncOp:
-    """The function of that name. Raises HeadraceError HR0104 where there is none."""
+    """The function of that name. Raises HeadraceError HR4007 where there is none."""
     functions = [op for op in model.ir.ops if isinstance(op, FuncOp)]
     for function in functions:
         if function.sym_name.data == name:
             return function
     known = ", ".join(f.sym_name.data for f in functions) or "none"
-    raise error("HR0104", f"the model has no function '{name}'", helps=f"it has: {known}")
+    raise error("HR4007", f"the model has no function '{name}'", helps=f"it has: {known}")
 
 
 def evaluate_function(
@@ -298,7 +298,7 @@ def run(model: Model, inputs: Mapping[str, Array], function: str = "main") -> di
     """Evaluates an entry function: named arrays in, named arrays out.
 
     Raises:
-        HeadraceError HR4002: inputs are missing or unknown; HR4001: they do not fit.
+        HeadraceError HR4001: inputs are missing, unknown, or do not fit.
         HeadraceDefect HR912x: see `evaluate_function`.
     """
     entry = find_function(model, function)
@@ -308,7 +308,7 @@ def run(model: Model, inputs: Mapping[str, Array], function: str = "main") -> di
     if missing or unknown:
         notes = [f"missing: {', '.join(missing)}"] if missing else []
         notes += [f"unknown: {', '.join(unknown)}"] if unknown else []
-        raise error("HR4002", "the inputs are not those of the model", notes=notes)
+        raise error("HR4001", "the inputs are not those of the model", notes=notes)
     arrays = [np.asarray(inputs[n]) for n in names]
     outputs = evaluate_function(entry, arrays, None, parameter_reader(model))
     return dict(zip(result_names(entry), outputs, strict=True))

@@ -40,13 +40,13 @@ def read_entry(function: FuncOp) -> Entry:
     """Reads a function that is one `kernel.execute` between arguments and return.
 
     Raises:
-        HeadraceDefect HR9401: it is anything else.
+        HeadraceDefect HR9224: it is anything else.
     """
     executes = [op for op in function.body.block.ops if isinstance(op, ExecuteOp)]
     terminator = function.body.block.last_op
     if len(executes) != 1 or not isinstance(terminator, ReturnOp):
         raise error(
-            "HR9401",
+            "HR9224",
             f"@{function.sym_name.data} is no single kernel when flow ends",
             at=places(function),
         )

@@ -67,7 +67,7 @@ class AssignLayouts(Pass):
         for target in self.targets:
             if isinstance(target, str):  # from the text of a command line
                 raise error(
-                    "HR0104",
+                    "HR0106",
                     f"flow-assign-layouts needs a Target object, not the name '{target}'",
                     helps="write wishes on the entries: hr.wishes",
                 )

@@ -102,7 +102,7 @@ def import_model(
             return _build(model.graph, opsets, functions, sources, dims, folder, name)
         except Learned:
             continue
-    raise error("HR9102", f"sizes were still being learned after {_ATTEMPTS} starts", at=name)
+    raise error("HR9111", f"sizes were still being learned after {_ATTEMPTS} starts", at=name)
 
 
 def _domain(name: str) -> str:

@@ -40,7 +40,7 @@ def compile_ir(text: str, machine: Machine, *, listing: bool = False) -> tuple[b
     """The ELF object of a module, and its assembly where asked for.
 
     Raises:
-        HeadraceDefect HR9101: LLVM rejects the text.
+        HeadraceDefect HR9431: LLVM rejects the text.
     """
     from llvmlite import binding
 
@@ -52,7 +52,7 @@ def compile_ir(text: str, machine: Machine, *, listing: bool = False) -> tuple[b
         module.verify()
     except RuntimeError as failure:
         raise error(
-            "HR9101", "LLVM rejects a kernel of ours", notes=str(failure)[:400]
+            "HR9431", "LLVM rejects a kernel of ours", notes=str(failure)[:400]
         ) from None
     _optimise(module, target_machine)
     data: bytes = target_machine.emit_object(module)

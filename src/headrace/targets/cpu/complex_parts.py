@@ -31,7 +31,7 @@ def split_complex(nest: Nest) -> Nest:
     """The nest with every complex value in two parts.
 
     Raises:
-        HeadraceError HR2102: an operation of complex values that is not expressed here.
+        HeadraceError HR2432: an operation of complex values that is not expressed here.
     """
     scalars: dict[str, DType] = {}
     for name, dtype in nest.scalars.items():
@@ -131,7 +131,7 @@ class _Splitter:
             for name, part in zip(_parts(item.result), _both(item.value), strict=True):
                 self.body.append(Constant(name, part_type(item.dtype), part))
         else:
-            raise error("HR2102", "the cpu target has no code for complex index values")
+            raise error("HR2432", "the cpu target has no code for complex index values")
 
     def writes(self, writes: tuple[Write, ...]) -> tuple[Write, ...]:
         """Stores in parts."""
@@ -200,7 +200,7 @@ class _Splitter:
             function = _FUNCTIONS.get(item.operation)
             if function is None:
                 raise error(
-                    "HR2102",
+                    "HR2432",
                     f"the cpu target has no code for '{item.operation}' of {item.dtype.name}",
                 )
             pair = function(real, *(_parts(o) for o in item.operands))
@@ -238,7 +238,7 @@ class _Splitter:
             last = real.apply("and" if item.attribute == "EQ" else "or", *both, dtype=I1)
         else:
             raise error(
-                "HR2102", f"the cpu target has no code for '{item.operation}' of complex values"
+                "HR2432", f"the cpu target has no code for '{item.operation}' of complex values"
             )
         self.body.append(Compute(item.result, "copy", (last,), item.dtype))
 

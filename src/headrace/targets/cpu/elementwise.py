@@ -95,7 +95,7 @@ def emit(
         attribute: compare's direction.
 
     Raises:
-        HeadraceError HR2102: there is no such operation for these types.
+        HeadraceError HR2432: there is no such operation for these types.
     """
     first = dtypes[0]
     if operation == "compare":
@@ -120,7 +120,7 @@ def emit(
     else:
         found = _integer(f, operation, operands, first)
     if found is None:
-        raise error("HR2102", f"the cpu target has no code for '{operation}' of {first.name}")
+        raise error("HR2432", f"the cpu target has no code for '{operation}' of {first.name}")
     return found
 
 
@@ -387,7 +387,7 @@ def _compare(f: Function, direction: str, x: Value, y: Value, dtype: DType) -> V
         words = {"EQ": "eq", "NE": "ne"}
         words |= {d: sign + d.lower() for d in ("LT", "LE", "GT", "GE")}
     if direction not in words:
-        raise error("HR2102", f"there is no compare direction '{direction}'")
+        raise error("HR2432", f"there is no compare direction '{direction}'")
     return f.compare(words[direction], x, y)
 
 
@@ -421,7 +421,7 @@ def convert(f: Function, machine: Machine, x: Value, source: DType, target: DTyp
 def _bitcast(f: Function, machine: Machine, x: Value, source: DType, target: DType) -> Value:
     if source.bits != target.bits:
         raise error(
-            "HR2102",
+            "HR2432",
             f"bitcast_convert of {source.name} to {target.name} changes the width",
         )
     raw = encode(f, source, x, machine)

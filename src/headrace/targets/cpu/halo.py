@@ -34,7 +34,7 @@ def halo_pieces(kernel: Kernel) -> tuple[HaloPiece, ...]:
     """Every box of halo that the kernel must write, in a fixed order.
 
     Raises:
-        HeadraceError HR2103: a halo in a tiled dimension, or one without a value.
+        HeadraceError HR2433: a halo in a tiled dimension, or one without a value.
     """
     pieces: list[HaloPiece] = []
     for position in kernel.outputs:
@@ -44,7 +44,7 @@ def halo_pieces(kernel: Kernel) -> tuple[HaloPiece, ...]:
             continue
         if layout.halo_value is None or any(d.tile != 1 for d in layout.dimensions):
             raise error(
-                "HR2103", f"the cpu target cannot write the halo of operand '{operand.name}'"
+                "HR2433", f"the cpu target cannot write the halo of operand '{operand.name}'"
             )
         strides = [d.stride for d in layout.dimensions]
         low, high = layout.halo_low, layout.halo_high

@@ -25,10 +25,10 @@ from headrace.targets.cpu.machine import Machine
 
 
 def check_supported(dtype: DType) -> None:
-    """Raises HeadraceError HR2101 for a type the CPU target has no code for."""
+    """Raises HeadraceError HR2431 for a type the CPU target has no code for."""
     if dtype.kind == "complex":
         raise error(
-            "HR2101",
+            "HR2431",
             f"the cpu target has no code for {dtype.name} elements",
             helps="split the tensor into its real and imaginary part",
         )
@@ -59,7 +59,7 @@ def scalar_constant(dtype: DType, value: Scalar, width: int = 1) -> Value:
     """A constant as it is computed with: narrow floats are rounded to their type first."""
     type_ = vector_type(compute_type(dtype), width)
     if isinstance(value, complex):
-        raise error("HR2101", "the cpu target has no code for complex elements")
+        raise error("HR2431", "the cpu target has no code for complex elements")
     if dtype.kind == "bool":
         return constant(type_, bool(value))
     if dtype.is_float:

@@ -114,7 +114,7 @@ def _text(op: ExecuteOp) -> str:
 
 
 def test_names_of_targets_are_refused() -> None:
-    with pytest.raises(HeadraceError, match="HR0104"):
+    with pytest.raises(HeadraceError, match="HR0106"):
         run_pass(make_pass("flow-assign-layouts{targets=cpu}"), parsed(CASES[0]))
 
 

@@ -38,6 +38,8 @@ class Context:
 
 @dataclass
 class Typed:
+    """An LLVM value and the element type it stands for."""
+
     value: Value
     dtype: DType
 

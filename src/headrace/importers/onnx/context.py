@@ -278,6 +278,7 @@ class NodeContext:
 
     def along(self, vector: SSAValue, axis: int, shape: Sequence[ExprLike]) -> SSAValue:
         """A rank-1 tensor spread over a shape along one axis."""
+        self.common_shape(shape_of(vector), (as_expr(shape[axis]),))
         return self.build.broadcast_in_dim(vector, (axis,), shape)
 
     def slice_axis(

@@ -29,12 +29,8 @@ def constant_elements(ssa: SSAValue) -> Any:
     arrays: dict[SSAValue, Any] = {}
     for operation in operations:
         operands = [arrays[o] for o in operation.operands]
-        for result, array in zip(
-            operation.results,
-            evaluate_operation(operation, operands, {}, _no_parameter),
-            strict=True,
-        ):
-            arrays[result] = array
+        results = evaluate_operation(operation, operands, {}, _no_parameter)
+        arrays.update(zip(operation.results, results, strict=True))
     return arrays[ssa]
 
 

@@ -63,17 +63,17 @@ def _only_atom(expr: Expr) -> Atom | None:
 
 
 def _learn_name(dims: Dimensions, a: Expr, b: Expr) -> None:
-    """Solves `a = b` for a name that occurs once, with the factor 1 or -1."""
+    """Solves `a = b` for a name that occurs once, with a factor that divides the rest."""
     difference = a - b
     for name in _latest_first(dims, difference.names):
         try:
             factor = difference.coefficient(name)
         except ValueError:
             continue
-        if not factor.is_constant or abs(factor.value) != 1:
-            continue
         rest = difference - dim(name) * factor
-        solved = -rest if factor.value == 1 else rest
+        if not factor.is_constant or any(n % factor.value for _, n in rest.terms):
+            continue
+        solved = Expr(tuple((m, -n // factor.value) for m, n in rest.terms))
         if name not in solved.names and _may_stand_for(dims, name, solved):
             dims.substitutions[name] = solved
             raise Learned
@@ -93,39 +93,42 @@ def _may_stand_for(dims: Dimensions, name: str, value: Expr) -> bool:
 
 
 def _learn_factor(dims: Dimensions, difference: Expr) -> None:
-    """`batch * ((h - 33) floordiv 16) = 0` bounds `h`: the operation must be 0."""
-    for atom in _common_operations(difference):
-        names = atom_names(atom)
-        if len(names) != 1:
+    """`batch * ((h - 33) floordiv 16) = 0` bounds `h`: a factor must be 0.
+
+    Sizes are at least 1, so names themselves are no such factor.
+    """
+    for factor in _factors(difference):
+        if len(factor.names) != 1:
             continue
-        (name,) = names
+        (name,) = factor.names
         low, high = dims.ranges.get(name, (1, None))
-        zero = _zeros(atom, name, low, min(high or _SCANNED, _SCANNED))
+        zero = _zeros(factor, name, low, min(high or _SCANNED, _SCANNED))
         if zero is not None and zero != (low, high):
             dims.ranges[name] = zero
             raise Learned
 
 
-def _common_operations(expr: Expr) -> list[Operation]:
-    """Operations that every term has as a factor."""
+def _factors(expr: Expr) -> list[Expr]:
+    """Operations that every term has as a factor, and the rest without common names."""
     monomials = [m for m, _ in expr.terms]
     if not monomials:
         return []
-    return [
-        atom
-        for atom, _ in monomials[0]
-        if isinstance(atom, Operation) and all(atom in dict(m) for m in monomials)
-    ]
+    common = [atom for atom, _ in monomials[0] if all(atom in dict(m) for m in monomials)]
+    names = [atom for atom in common if isinstance(atom, str)]
+    rest = expr
+    for name in names:
+        rest = rest // dim(name)
+    operations = [Expr(((((a, 1),), 1),)) for a in common if isinstance(a, Operation)]
+    return [*operations, rest]
 
 
-def _zeros(atom: Operation, name: str, low: int, high: int) -> tuple[int, int] | None:
-    """The range of the name where the operation is 0; None where that is no range."""
-    expr = Expr(((((atom, 1),), 1),))
+def _zeros(expr: Expr, name: str, low: int, high: int) -> tuple[int, int] | None:
+    """The range of the name where the expression is 0; None where that is no range."""
     try:
         found = [n for n in range(low, high + 1) if expr.evaluate({name: n}) == 0]
     except ZeroDivisionError:
         return None
-    if not found or found[-1] - found[0] + 1 != len(found):
+    if not found or found[-1] - found[0] + 1 != len(found) or found[-1] == _SCANNED:
         return None
     return found[0], found[-1]
 

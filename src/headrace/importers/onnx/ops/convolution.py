@@ -56,6 +56,7 @@ def conv_transpose(c: NodeContext) -> SSAValue:
     dilations = spatial(c, "dilations", count)
     extra = spatial(c, "output_padding", count, 0)
     group = c.int("group", 1)
+    c.dims.same(shape_of(x)[1], shape_of(kernel)[0])
     reach = [(k - 1) * d + 1 for k, d in zip(sizes, dilations, strict=True)]
     low: list[Expr] = []
     high: list[Expr] = []

@@ -198,6 +198,7 @@ def depth_to_space(c: NodeContext) -> SSAValue:
     x, block = c.data(0), c.int("blocksize")
     n, channels, height, width = shape_of(x)
     depth = channels // (block * block)
+    c.dims.same(channels, depth * (block * block))
     if c.string("mode", "DCR") == "DCR":
         split_ = c.build.reshape(x, (n, block, block, depth, height, width))
         moved = c.build.transpose(split_, (0, 3, 4, 1, 5, 2))

@@ -138,6 +138,9 @@ def group_normalization(c: NodeContext) -> SSAValue:
     if groups < 1:
         raise c.malformed("'num_groups' must be positive")
     channels = shape[1]
+    c.dims.same(channels, channels // groups * groups)
+    if c.opset >= 21:
+        c.dims.same(channels, c.shape(1)[0])
     parted = (shape[0], as_expr(groups), channels // groups, *shape[2:])
     wide = b.reshape(b.convert(x, work), parted)
     axes = list(range(2, len(parted)))

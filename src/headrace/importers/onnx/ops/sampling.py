@@ -99,4 +99,6 @@ class Arithmetic:
     def _spread(self, operand: Any, like: SSAValue) -> SSAValue:
         if isinstance(operand, SSAValue):
             return operand
+        if getattr(operand, "ndim", 0):
+            return self.data(operand)
         return self.c.build.splat(float(operand), F32, shape_of(like))

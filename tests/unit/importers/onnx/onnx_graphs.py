@@ -1,0 +1,93 @@
+"""Small ONNX models, and the comparison with onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+
+from headrace.importers.onnx.reader import import_model
+from headrace.ir.model import Model
+from headrace.ir.types import shape_of
+from headrace.tensor.interp import find_function, run
+
+
+def model_of(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Mapping[str, Any],
+    outputs: Sequence[str],
+    *,
+    weights: Mapping[str, Any] | None = None,
+    opset: int = 21,
+    shapes: Mapping[str, Sequence[int | str | None]] | None = None,
+) -> onnx.ModelProto:
+    """A model of nodes.
+
+    Args:
+        inputs: name -> an example array (element type and rank).
+        weights: name -> array.
+        shapes: shapes of inputs other than those of their examples.
+    """
+    infos = []
+    for name, array in inputs.items():
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        shape = list((shapes or {}).get(name, array.shape))
+        infos.append(helper.make_tensor_value_info(name, kind, shape))
+    graph = helper.make_graph(
+        list(nodes),
+        "test",
+        infos,
+        [onnx.ValueInfoProto(name=o) for o in outputs],
+        [numpy_helper.from_array(np.asarray(a), n) for n, a in (weights or {}).items()],
+    )
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8
+    )
+
+
+def symbolic_shapes(inputs: Mapping[str, Any]) -> dict[str, list[str | int]]:
+    """A name of its own for every size of every input but 1, which may stretch."""
+    return {
+        n: [f"{n}{axis}" if size != 1 else 1 for axis, size in enumerate(a.shape)]
+        for n, a in inputs.items()
+    }
+
+
+def result_shapes(model: Model) -> list[str]:
+    """The shapes of the results as text: `batch x 128`."""
+    block = find_function(model).body.blocks[0]
+    last = block.last_op
+    assert last is not None
+    return [" x ".join(str(s) for s in shape_of(v)) for v in last.operands]
+
+
+def check(
+    proto: onnx.ModelProto,
+    inputs: Mapping[str, Any],
+    *,
+    tolerance: float = 1e-5,
+    dimensions: Mapping[str, Any] | None = None,
+) -> Model:
+    """Imports, runs by the interpreter, and compares with onnxruntime."""
+    model = import_model(proto, dimensions=dimensions)
+    got = run(model, dict(inputs))
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options)
+    wanted = session.run(None, dict(inputs))
+    for output, want in zip(proto.graph.output, wanted, strict=True):
+        result, expected = got[output.name], np.asarray(want)
+        assert result.shape == expected.shape
+        assert result.dtype == expected.dtype
+        np.testing.assert_allclose(
+            result.astype(np.float64),
+            expected.astype(np.float64),
+            rtol=tolerance,
+            atol=tolerance,
+        )
+    return model

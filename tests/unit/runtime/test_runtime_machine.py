@@ -306,3 +306,41 @@ def test_an_interrupt_stops_a_long_step_at_once():
 def test_the_address_of_a_context_is_aligned():
     assert RunContext().address % 64 == 0
     assert ctypes.sizeof(ctypes.c_uint64) * layout.CONTEXT_WORDS >= 8 * (max(Context) + 1)
+
+
+INTERRUPTED_MODULE = textwrap.dedent("""
+    import signal, sys, threading, time, os
+    sys.path.insert(0, sys.argv[1])
+    import numpy as np
+    from pathlib import Path
+    from runtime_programs import doubling_loop
+    from headrace.runtime.module import load_module
+    module = load_module(doubling_loop(Path(sys.argv[2]) / "loop.hrx", 4096))
+    x = np.ones(4096, np.float32)
+    def later():
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGINT)
+    for own_handler in (False, True):
+        threading.Thread(target=later).start()
+        if own_handler:
+            signal.signal(signal.SIGINT, lambda *_: print("mine", flush=True))
+        try:
+            module(x, 1 << 18 if own_handler else 1 << 40)
+            print("finished", flush=True)
+        except KeyboardInterrupt:
+            print("stopped", flush=True)
+    assert (module(x, 3)[0] == 1008).all()
+""")
+
+
+def test_a_module_goes_on_after_an_interrupt_and_respects_handlers(tmp_path):
+    here = str(Path(__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_MODULE, here, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["stopped", "mine", "finished"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import signal
 import sys
 import threading
 import time
@@ -205,7 +206,11 @@ class CpuStep:
         finished = False
         with self._machine.lock:
             words[_CANCEL] = 0
-            words[_CATCH] = threading.get_ident() == _MAIN_THREAD
+            # A handler of the program's own decides itself what Ctrl-C does.
+            words[_CATCH] = (
+                threading.get_ident() == _MAIN_THREAD
+                and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            )
             weights.begin_step(self._plan)
             try:
                 status = self._machine.run(self._commands, context.address)

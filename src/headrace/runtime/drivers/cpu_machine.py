@@ -122,27 +122,26 @@ class Machine:
     """The machine's functions and its pool."""
 
     def __init__(self) -> None:
-        self._engine = load_objects([_machine_object()])
+        engine = load_objects([_machine_object()])
+        names = ("run", "worker", "fill", "copy", "advise", "touch")
+        address = {name: engine.get_function_address(name) for name in names}
         self.lock = threading.Lock()
         run: Any = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
-        self.run: Callable[[int, int], int] = run(self.function("run"))
-        self.kernels = BuiltIn(
-            *(self.function(name) for name in ("fill", "copy", "advise", "touch"))
-        )
-        value = self._engine.get_global_value_address
+        self.run: Callable[[int, int], int] = run(address["run"])
+        self._worker = address["worker"]
+        self.kernels = BuiltIn(*(address[name] for name in names[2:]))
+        value = engine.get_global_value_address
         self._work = ctypes.c_uint64.from_address(value("work"))
         self._done = ctypes.c_uint64.from_address(value("done"))
         self._sleepers = ctypes.c_int32.from_address(value("sleepers"))
         self._stop = ctypes.c_int32.from_address(value("stop"))
         self._pool = ctypes.c_uint64.from_address(value("pool"))
+        # Never unloaded: at exit a thread may still be inside.
+        engine.detach()
         self._workers: list[int] = []
         self._watched: weakref.WeakSet[_Watched] = weakref.WeakSet()
         os.register_at_fork(after_in_child=self._reset_after_fork)
         atexit.register(self._stop_workers)
-
-    def function(self, name: str) -> int:
-        """The address of one of the machine's functions."""
-        return self._engine.get_function_address(name)
 
     def want_threads(self, threads: int) -> None:
         """Grows the pool until `threads` can work, the caller included.
@@ -154,7 +153,6 @@ class Machine:
             return
         create: Any = ctypes.CDLL(None).pthread_create
         create.argtypes = [ctypes.c_void_p] * 4
-        worker = self.function("worker")
         with self.lock:
             # Workers must never run Python's signal handlers: they start with all blocked
             # but those that their own accesses raise.
@@ -164,7 +162,7 @@ class Machine:
                 while len(self._workers) + 1 < threads:
                     thread = ctypes.c_void_p()
                     number = len(self._workers) + 1
-                    status = create(ctypes.addressof(thread), None, worker, number)
+                    status = create(ctypes.addressof(thread), None, self._worker, number)
                     if status:
                         raise error(
                             "HR4010",

@@ -53,10 +53,11 @@ STEPS = (
     Step("tensor", "tensor-elide-copies", "copies hide producers from all that follows", _OPTIMISED),
     Step("tensor", "tensor-canonicalize", "one form for each meaning before patterns look", _OPTIMISED),
     Step("tensor", "tensor-eliminate-common-subexpressions", "importers repeat constants", _OPTIMISED),
+    Step("tensor", "tensor-propagate-transposes", "moved together, transposes cancel; channels-last norms reach their weights", _OPTIMISED),
     Step("tensor", "tensor-fold-batch-norm", "scale and shift go into weights", _OPTIMISED),
-    Step("tensor", "tensor-propagate-transposes", "moved together, transposes cancel", _OPTIMISED),
     Step("tensor", "tensor-canonicalize", "what the two left behind", _OPTIMISED),
     Step("tensor", "tensor-fold-constants", "weights become expressions of stored ones", _OPTIMISED),
+    Step("tensor", "tensor-canonicalize", "known values show further simplifications", _OPTIMISED),
     Step("tensor", "tensor-eliminate-common-subexpressions", "folding makes equals", _OPTIMISED),
     Step("tensor", "tensor-eliminate-dead-code", "and leaves sources unused", _OPTIMISED),
     Step("flow", "flow-form-dispatches{level={level}}", "operations that run as one launch"),
@@ -255,8 +256,12 @@ def verify(phase: str, model: Model) -> None:
         HeadraceError HR2xxx, HR9xxx: every operation that breaks it, with its place.
     """
     if phase in ("input", "tensor"):
-        from headrace.tensor.verify import verify as check
-    elif phase == "flow":
+        # The whole model: names of parameters must be in its table.
+        from headrace.tensor.verify import verify as verify_model
+
+        verify_model(model)
+        return
+    if phase == "flow":
         from headrace.flow.verify import verify as check
     elif phase == "stream":
         from headrace.stream.verify import verify as check

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import onnx
 import pytest
+from tests.models import builders
+from tests.unit.targets.spirv_validator import validate
 
 from headrace.importers.table import load
 from headrace.pipeline import Options, compile_to
 from headrace.targets.table import target
 from headrace.translation import tasks_of, translate
-from tests.models import builders
-from tests.unit.targets.spirv_validator import validate
 
 MODELS = {"resnet50": builders.resnet50, "minilm": builders.minilm}
 

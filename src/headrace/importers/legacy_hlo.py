@@ -66,6 +66,11 @@ def load_text(text: str, source: str) -> Model:
     return convert_module(module, Path(source).stem)
 
 
+def read_checked(case: str, source: str) -> HloModule:
+    """A test with `check.*` operations as a neutral tree. Raises HR1001 as `load`."""
+    return _Parser(case, source).module()
+
+
 def _float_from_bits(bits: int, kind: DType) -> Any:
     import numpy as np
 

@@ -6,6 +6,7 @@ through text twice. Needs the extra `headrace[stablehlo]`; loads on first use.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from headrace.base.dtypes import BY_NAME, DType
 from headrace.base.errors import error
 from headrace.base.parameters import Source
 from headrace.base.symbols import as_expr, dim
+from headrace.importers.hlo.check_text import generic_checks
 from headrace.importers.hlo.convert import convert_module, name_attributes
+from headrace.importers.hlo.dense import parse_elements
 from headrace.importers.hlo.tree import (
     HloFunction,
     HloModule,
@@ -51,10 +54,25 @@ def load_module(
 
     Raises: as `load`.
     """
+    return convert_module(read_tree(module, source), Path(source).stem, weights or {})
+
+
+def read_tree(module: bytes | str, source: str) -> HloModule:
+    """Text or artifact bytes as a neutral tree. Raises HR1001, HR1003, HR1004 as `load`."""
     context, parsed = _parse(module, source)
     with context:
-        tree = _Walker(source).module(parsed)
-    return convert_module(tree, Path(source).stem, weights or {})
+        return _Walker(source).module(parsed)
+
+
+def read_checked(case: bytes | str, source: str) -> HloModule:
+    """A test with `check.*` operations as a neutral tree. Raises as `read_tree`."""
+    if isinstance(case, bytes):
+        return read_tree(case, source)
+    try:
+        text = generic_checks(case)
+    except (ValueError, IndexError) as wrong:
+        raise error("HR1001", f"a check cannot be read: {wrong}", at=source) from wrong
+    return read_tree(text, source)
 
 
 def load_exported(exported: ExportedModel) -> Model:
@@ -144,9 +162,9 @@ class _Walker:
 
     def operation(self, op: Any) -> HloOperation:
         operands = [self.name(o) for o in op.operands]
-        attributes = {named.name: self.attribute(named.attr) for named in _named(op.attributes)}
+        attributes = self.attributes(op)
         regions = [self.region(r) for r in op.regions]
-        place = f"operation {len(self.names)} '{op.name}'"
+        place = _place(op)
         return HloOperation(
             op.name,
             operands,
@@ -157,6 +175,17 @@ class _Walker:
             place,
             regions,
         )
+
+    def attributes(self, op: Any) -> dict[str, Any]:
+        try:
+            return {n.name: self.attribute(n.attr) for n in _named(op.attributes)}
+        except TypeError:
+            # The bindings have no Python type for dense complex numbers: a constant's text.
+            found = _DENSE.search(op.get_asm(large_elements_limit=None))
+            if found is None:
+                raise
+            kind = self.type(op.results[0].type)
+            return {"value": self.elements(found.group(1), kind)}
 
     def type(self, kind: Any) -> HloType:
         known = self.types.get(kind)
@@ -212,17 +241,34 @@ class _Walker:
 
     def dense(self, value: Any) -> Any:
         import numpy as np
-        from jaxlib.mlir import ir
 
         kind = self.type(value.type)
         assert isinstance(kind, HloTensorType)
+        if kind.dtype.numpy_dtype.kind == "V" or kind.dtype.name in _READ_AS_TEXT:
+            found = _DENSE.search(str(value))
+            assert found is not None
+            return self.elements(found.group(1), kind)
         if value.is_splat:
-            element = value.get_splat_value()
-            return np.asarray(element.value).astype(kind.dtype.numpy_dtype)
-        if kind.dtype.kind == "bool":
-            dense = ir.DenseIntElementsAttr(value)
-            return np.array([bool(dense[n]) for n in range(len(dense))])
+            return np.asarray(value.get_splat_value().value).astype(kind.dtype.numpy_dtype)
         return np.array(value, copy=True).astype(kind.dtype.numpy_dtype, copy=False)
+
+    def elements(self, body: str, kind: HloType) -> Any:
+        """A constant's text as an array: of its shape, or one element for all."""
+        assert isinstance(kind, HloTensorType)
+        array = parse_elements(body, kind.dtype)
+        return array if array.size == 1 else array.reshape([s.value for s in kind.shape])
+
+
+_DENSE = re.compile(r"dense<(.*?)> : ", re.DOTALL)
+_READ_AS_TEXT = frozenset(n for n, k in BY_NAME.items() if k.bits < 8 or k.is_float and (k.bits < 16 or n == "bf16"))  # fmt: skip
+"""Element types that the bindings cannot hand out as arrays."""
+_LOCATION = re.compile(r'"?([^"]*)"?:(\d+):(\d+)')
+
+
+def _place(op: Any) -> str:
+    """The line where an operation stands, with its name."""
+    found = _LOCATION.search(str(op.location))
+    return f"line {found.group(2)} '{op.name}'" if found else f"'{op.name}'"
 
 
 def _named(attributes: Any) -> list[Any]:

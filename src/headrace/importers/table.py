@@ -5,10 +5,14 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headrace.base.errors import error
 from headrace.importers.options import ExportedModel, ImportOptions
 from headrace.ir.model import Model
+
+if TYPE_CHECKING:
+    from headrace.importers.hlo.tree import HloModule
 
 
 @dataclass(frozen=True)
@@ -72,8 +76,27 @@ def load(path: Path, options: ImportOptions | None = None) -> Model:
 def is_legacy_text(path: Path) -> bool:
     """Whether an MLIR file speaks `xla_hlo`, the dialect before StableHLO."""
     with path.open("rb") as file:
-        head = file.read(1 << 16)
+        return _is_legacy(file.read(1 << 16))
+
+
+def _is_legacy(head: bytes) -> bool:
     return not head.startswith(b"ML\xefR") and b"xla_hlo" in head and b"stablehlo." not in head
+
+
+def read_checked(case: bytes | str, source: str) -> HloModule:
+    """A test with `check.*` operations as a neutral tree (see `hlo/checks.py`).
+
+    Args:
+        case: text of one case, or a portable artifact.
+        source: names it in messages.
+
+    Raises:
+        HeadraceError HR1001: it cannot be read; HR1003: jaxlib is missing; HR1004: an
+            element type is not supported.
+    """
+    head = case if isinstance(case, bytes) else case.encode()
+    name = "legacy_hlo" if _is_legacy(head) else "stablehlo"
+    return importlib.import_module(f"headrace.importers.{name}").read_checked(case, source)
 
 
 def import_exported(exported: ExportedModel) -> Model:

@@ -8,9 +8,9 @@ import platform
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -34,11 +34,11 @@ from headrace.runtime.drivers.cpu_link import CpuCode, host_features, host_name
 from headrace.runtime.drivers.cpu_machine import RunContext, llvm, machine
 from headrace.runtime.drivers.cpu_machine_layout import Context
 from headrace.runtime.drivers.cpu_weights import CpuWeights
-from headrace.runtime.memory import Slab, free_host_bytes, page_aligned
+from headrace.runtime.memory import PAGE_BYTES, Slab, free_host_bytes, page_aligned
 from headrace.runtime.weights.mapping import PoolMapping
 
 MAXIMUM_THREADS = 1024
-_SMALL_SAMPLE_BYTES, _LARGE_SAMPLE_BYTES = 1 << 20, 33 << 20
+_HEAD_BYTES, _SAMPLES = 1 << 17, 8
 _RATE_WITHOUT_WEIGHTS = 1e10
 _LAUNCH_NS = 500
 _OPERATIONS_PER_S = 2e10
@@ -323,18 +323,8 @@ class CpuDevice:
         return CpuStep(self, function, plan, code, weights, state)
 
     def measure(self, artifact: Any) -> Profile:
-        """See `api.Device.measure`: populates and drops up to 33 MiB of the pool a
-        few times; the first time fills the page cache, the fastest counts."""
-        whole = page_aligned(artifact.pool_size_bytes)
-        large, small = min(whole, _LARGE_SAMPLE_BYTES), min(whole, _SMALL_SAMPLE_BYTES)
-        rate, overhead = _RATE_WITHOUT_WEIGHTS, 0.0
-        if small < large:
-            self.machine.want_threads(self.threads)
-            with closing(PoolMapping(artifact)) as mapping:
-                slow = min(self._fetch_ns(mapping, large) for _ in range(5))
-                quick = min(self._fetch_ns(mapping, small) for _ in range(5))
-            rate = (large - small) * 1e9 / max(slow - quick, 1)
-            overhead = max(0.0, quick - small * 1e9 / rate)
+        """See `api.Device.measure`: populates and drops parts of the pool."""
+        rate, overhead = self._measure_fetches(artifact)
         properties = self.properties
         return Profile(
             device=f"{properties.name}, {properties.driver}, {self.threads} threads",
@@ -345,25 +335,52 @@ class CpuDevice:
             contention=1.0,  # the threads that compute populate
         )
 
-    def _fetch_ns(self, mapping: PoolMapping, size_bytes: int) -> int:
-        """Nanoseconds to populate and drop the head of the pool."""
+    def _measure_fetches(self, artifact: Any) -> tuple[float, float]:
+        """Bytes per second, and nanoseconds beside, of populating and dropping.
+
+        The samples are segments all over the pool, and their heads: how they lie on large
+        pages decides the rate. The first round fills the page cache, the second counts.
+        """
+        segments = artifact.module.segments
+        chosen = segments[:: max(1, len(segments) // _SAMPLES)][:_SAMPLES]
+        heads = [min(_HEAD_BYTES, s.size_bytes // 2 // PAGE_BYTES * PAGE_BYTES) for s in chosen]
+        if not any(heads):
+            return _RATE_WITHOUT_WEIGHTS, 0.0
+        self.machine.want_threads(self.threads)
+        quick = slow = 0
+        with closing(PoolMapping(artifact)) as mapping:
+            mapping.cut_at(
+                [p for s in chosen for p in (s.offset_bytes, s.offset_bytes + s.size_bytes)]
+            )
+            for _ in range(2):
+                quick = slow = 0
+                for segment, head in zip(chosen, heads, strict=True):
+                    at, size = segment.offset_bytes, segment.size_bytes
+                    quick += int(median(self._fetch_ns(mapping, at, head) for _ in range(3)))
+                    slow += int(median(self._fetch_ns(mapping, at, size) for _ in range(3)))
+        small, large = sum(heads), sum(s.size_bytes for s in chosen)
+        rate = (large - small) * 1e9 / max(slow - quick, 1)
+        return rate, max(0.0, (quick - small * 1e9 / rate) / len(chosen))
+
+    def _fetch_ns(self, mapping: PoolMapping, offset_bytes: int, size_bytes: int) -> int:
+        """Nanoseconds to populate and drop a part of the pool, as a step does it."""
         context = RunContext(self.threads)
+        record = (ctypes.c_uint64 * 2)()
+        context.words[Context.FETCH_RECORDS] = ctypes.addressof(record)
         builder = CommandBuilder(Bases(0, mapping.address, ()), self.threads)
         fetching = Fetching(
             builder, self.machine.kernels, mapping.populates, mapping.address, context.address
         )
-        fetch = Fetch(0, 0, size_bytes, 0, 0, 0, -1)
+        fetch = Fetch(0, offset_bytes, size_bytes, 0, 0, 0, -1)
         fetching.bring(fetch, Fetch(0, 0, 0, 0, 0, 0, -1), 0)
         fetching.drop(fetch, 0)
         commands, kept = builder.finish()
         with self.machine.lock:
-            start = time.perf_counter_ns()
             status = self.machine.run(commands, context.address)
-            elapsed = time.perf_counter_ns() - start
         del kept
         if status != layout.STATUS_FINISHED:
-            raise mapping.read_failure(context.words[Context.ERROR_NUMBER], 0)
-        return elapsed
+            raise mapping.read_failure(context.words[Context.ERROR_NUMBER], offset_bytes)
+        return record[0]
 
     def close(self) -> None:
         """The machine belongs to the process; nothing is held for a device alone."""

@@ -30,7 +30,7 @@ from functools import cached_property
 from typing import Literal, TypeAlias, Union
 
 from headrace.base.dtypes import DType
-from headrace.base.symbols import Expr, ONE, ZERO, as_expr, product
+from headrace.base.symbols import ONE, ZERO, Expr, as_expr, product
 
 Access = Literal["ro", "wo", "rw"]
 Scalar: TypeAlias = Union[int, float, bool, complex]
@@ -237,6 +237,10 @@ class Compute:
 ScalarOperation: TypeAlias = Union[Load, LoadLocal, Constant, IndexValue, Compute]
 
 
+NAMED_COMBINERS = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
+"""Operations of two values that commute and associate: a `Combiner.kind`."""
+
+
 @dataclass(frozen=True)
 class Combiner:
     """How two partial results of a reduction become one.
@@ -258,7 +262,8 @@ class Combiner:
         only = self.body[0]
         if not isinstance(only, Compute) or self.results != (only.result,):
             return None
-        return only.operation if set(only.operands) == {self.left[0], self.right[0]} else None
+        takes_both = set(only.operands) == {self.left[0], self.right[0]}
+        return only.operation if takes_both and only.operation in NAMED_COMBINERS else None
 
 
 @dataclass(frozen=True)

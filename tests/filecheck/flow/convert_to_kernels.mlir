@@ -47,12 +47,28 @@ func.func public @main(%i: tensor<3xi64>, %t: tensor<7x5xf32>, %x: tensor<3x2xf3
   func.return %r : tensor<3x7xf32>
 }
 // -----
-// A reduction that starts at a value unknown when compiling is refused, with its place.
+// A reduction whose start is only known at run time starts at the neutral element.
+// CHECK: fold %v0 from -inf with maximum into fold0
+// CHECK: map() {
+// CHECK-NEXT: load in1[]
+// CHECK-NEXT: read fold0[]
+// CHECK-NEXT: maximum(
+// CHECK-NEXT: set kept1[]
+func.func public @main(%x: tensor<3xf32>, %s: tensor<f32>) -> tensor<f32> {
+  %m = "tensor.reduce"(%x, %s) <{dimensions = array<i64: 0>, operandSegmentSizes = array<i32: 1, 1>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %c = tensor.maximum %a, %b : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    tensor.return %c : tensor<f32>
+  }) : (tensor<3xf32>, tensor<f32>) -> tensor<f32>
+  func.return %m : tensor<f32>
+}
+// -----
+// One whose combiner has no neutral element is refused, with its place.
 // ERROR: a reduction starts at a value that is not known when compiling
 func.func public @main(%x: tensor<3xf32>, %s: tensor<f32>) -> tensor<f32> {
   %m = "tensor.reduce"(%x, %s) <{dimensions = array<i64: 0>, operandSegmentSizes = array<i32: 1, 1>}> ({
   ^bb0(%a: tensor<f32>, %b: tensor<f32>):
-    %c = tensor.add %a, %b : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    %c = tensor.subtract %a, %b : (tensor<f32>, tensor<f32>) -> tensor<f32>
     tensor.return %c : tensor<f32>
   }) : (tensor<3xf32>, tensor<f32>) -> tensor<f32>
   func.return %m : tensor<f32>

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.ir import Block, Operation, Region, SSAValue
@@ -147,7 +148,7 @@ def _region(
 
 
 def _evaluation_order(
-    results: list[SSAValue], members: set[Operation], known: dict[SSAValue, SSAValue]
+    results: Sequence[SSAValue], members: set[Operation], known: dict[SSAValue, SSAValue]
 ) -> list[Operation]:
     """The operations that results need, operands first and from the left.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,8 @@ class Fold:
         values: names in the body.
         dtypes: in which each value is folded; a dot of f16 folds in f32.
         initial, combiner: as in `Reduction`.
+        later: starts that are not known when compiling; the phase starts at the neutral
+            element instead, and they are combined with its results.
     """
 
     axes: tuple[Axis, ...]
@@ -39,6 +42,7 @@ class Fold:
     dtypes: tuple[DType, ...]
     initial: tuple[Scalar, ...]
     combiner: Combiner
+    later: tuple[SSAValue, ...] = ()
 
 
 def inner_names(operation: Operation, frame: Frame) -> dict[str, Expr]:
@@ -63,19 +67,52 @@ def fold(operation: Operation, pull: Pull) -> Fold:
             raise error("HR9203", f"{operation.name} is no reduction", at=places(operation))
 
 
-def _initial(operation: t.ReduceOp | t.ReduceWindowOp, pull: Pull) -> tuple[Scalar, ...]:
-    found: list[Scalar] = []
-    for value in operation.init_values:
-        scalar = pull.scalar(value)
-        if scalar is None:
-            raise error(
-                "HR2201",
-                "a reduction starts at a value that is not known when compiling",
-                at=places(operation),
-                helps="give it a constant start and combine the value with its result",
-            )
-        found.append(scalar)
-    return tuple(found)
+def _initial(
+    operation: t.ReduceOp | t.ReduceWindowOp, pull: Pull
+) -> tuple[tuple[Scalar, ...], tuple[SSAValue, ...]]:
+    """What the phase starts at, and starts to combine with its results."""
+    found = [pull.scalar(value) for value in operation.init_values]
+    known = tuple(scalar for scalar in found if scalar is not None)
+    if len(known) == len(found):
+        return known, ()
+    kind = combiner(operation).kind
+    if kind is None or len(found) != 1 or isinstance(operation, t.ReduceWindowOp):
+        raise error(
+            "HR2201",
+            "a reduction starts at a value that is not known when compiling",
+            at=places(operation),
+            helps="give it a constant start and combine the value with its result",
+        )
+    return (neutral(kind, dtype_of(operation.inputs[0])),), tuple(operation.init_values)
+
+
+def neutral(kind: str, dtype: DType) -> Scalar:
+    """The value that a named combiner leaves others alone with."""
+    if kind == "multiply":
+        return python_scalar(1, dtype)
+    if kind == "and":
+        return (
+            True if dtype.kind == "bool" else -1 if dtype.kind == "signed" else _highest(dtype)
+        )
+    if kind in ("maximum", "minimum"):
+        return _lowest(dtype) if kind == "maximum" else _highest(dtype)
+    return python_scalar(0, dtype)
+
+
+def _lowest(dtype: DType) -> Scalar:
+    if dtype.is_float:
+        return -math.inf
+    if dtype.kind == "signed":
+        return -(1 << (dtype.bits - 1))
+    return python_scalar(0, dtype)
+
+
+def _highest(dtype: DType) -> Scalar:
+    if dtype.is_float:
+        return math.inf
+    if dtype.kind == "bool":
+        return True
+    return (1 << (dtype.bits - (1 if dtype.kind == "signed" else 0))) - 1
 
 
 def _reduce(operation: t.ReduceOp, pull: Pull) -> Fold:
@@ -87,7 +124,8 @@ def _reduce(operation: t.ReduceOp, pull: Pull) -> Fold:
         values.append(pull.value(value, index))
     axes = tuple(Axis(f"%r{n}", size) for n, (_, size) in enumerate(frame.inner))
     dtypes = tuple(dtype_of(v) for v in operation.inputs)
-    return Fold(axes, tuple(values), dtypes, _initial(operation, pull), combiner(operation))
+    initial, later = _initial(operation, pull)
+    return Fold(axes, tuple(values), dtypes, initial, combiner(operation), later)
 
 
 def _reduce_window(operation: t.ReduceWindowOp, pull: Pull) -> Fold:
@@ -106,7 +144,7 @@ def _reduce_window(operation: t.ReduceWindowOp, pull: Pull) -> Fold:
         index.append(position)
     axes = axes or [Axis("%r0", ONE)]
     pull.know(axes)
-    initial = _initial(operation, pull)
+    initial, _ = _initial(operation, pull)
     values = tuple(
         _padded(pull, value, tuple(index), low, high, spread, start)
         for value, start in zip(operation.inputs, initial, strict=True)

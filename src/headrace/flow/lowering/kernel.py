@@ -140,9 +140,20 @@ class _Builder:
         reduction = Reduction(done.values, done.initial, done.combiner, tuple(names))
         body = _live(pull.body.operations, done.values)
         self.phases.append(Phase((), done.axes, body, reduction))
+        for result, start in zip(operation.results, done.later, strict=False):
+            self._start_later(result, start, done.combiner.kind)
         for result in operation.results:
             if self.kept[result][1] != dtype_of(result):
                 self._narrow(result)
+
+    def _start_later(self, result: SSAValue, start: SSAValue, kind: str | None) -> None:
+        """Combines a fold with a start that is only known at run time."""
+        assert kind is not None
+        name, dtype = self.kept[result]
+        pull = self._pull({})
+        first = pull.value(start, ())
+        folded = pull.body.load_local(name, dtype)
+        self._set(result, pull, pull.body.compute(kind, (first, folded), dtype))
 
     def _narrow(self, result: SSAValue) -> None:
         """Rounds a sum that was folded in a wider type."""

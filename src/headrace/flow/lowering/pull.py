@@ -360,7 +360,9 @@ def _dimension(pull: Pull, operation: Operation, index: Index) -> str:
 
 
 def _choose(pull: Pull, names: list[str], at: Expr, dtype: DType) -> str:
-    """The name that stands at a position of a list."""
+    """The name that stands at a position of a list; of an empty one nothing is asked."""
+    if not names:
+        return pull.body.constant(python_scalar(0, dtype), dtype)
     if at.is_constant:
         return names[at.value]
     result = names[0]

@@ -29,7 +29,10 @@ def constant_elements(ssa: SSAValue) -> Any:
     arrays: dict[SSAValue, Any] = {}
     for operation in operations:
         operands = [arrays[o] for o in operation.operands]
-        results = evaluate_operation(operation, operands, {}, _no_parameter)
+        try:
+            results = evaluate_operation(operation, operands, {}, _no_parameter)
+        except KeyError:
+            return None  # a named dimension decides
         arrays.update(zip(operation.results, results, strict=True))
     return arrays[ssa]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from xdsl.dialects.builtin import LocationAttr
 from xdsl.ir import SSAValue
 
-from headrace.base.dtypes import I1
+from headrace.base.dtypes import I1, I64
 from headrace.base.errors import HeadraceError, error
 from headrace.base.parameters import Source, array_source
 from headrace.base.symbols import as_expr, product
@@ -28,6 +28,9 @@ from headrace.tensor.build import TensorBuilder
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, NodeProto
+
+
+_FEW_ELEMENTS = 16  # a float tensor that may take part in arithmetic on sizes
 
 
 @dataclass
@@ -199,9 +202,12 @@ class GraphImporter:
         """A weight or constant that nobody used yet."""
         shape = tuple(as_expr(s) for s in source.shape)
         value = Value(name, source.dtype, shape, source=source)
-        small = product(shape).value <= SMALL_ELEMENTS
-        if small and (source.dtype.is_integer or source.dtype == I1):
-            value.sizes = sizes_array(read_source(source), source.shape)
+        count = product(shape).value
+        if source.dtype.is_integer or source.dtype == I1:
+            if count <= SMALL_ELEMENTS:
+                value.sizes = sizes_array(read_source(source), source.shape)
+        elif source.dtype.is_float and count <= _FEW_ELEMENTS:
+            value.sizes = _whole_numbers(read_source(source), source.shape)
         return value
 
     def materialise(self, value: Value) -> SSAValue:
@@ -225,10 +231,8 @@ class GraphImporter:
         if known is not None:
             return self._make_source(value.name, array_source(known))
         flat = list(value.sizes.reshape(-1))
-        if not value.shape:
-            return self.build.dimension(flat[0], value.dtype)
-        made = self.build.dimension(flat, value.dtype)
-        return self.build.reshape(made, value.shape)
+        made = self.build.dimension(flat if value.shape else flat[0], I64)
+        return self.build.convert(self.build.reshape(made, value.shape), value.dtype)
 
     def _make_source(self, name: str, source: Source) -> SSAValue:
         import numpy as np
@@ -252,6 +256,17 @@ class GraphImporter:
         while symbol in self.parameters:
             symbol, n = f"{base}_{n}", n + 1
         return symbol
+
+
+def _whole_numbers(array: Any, shape: tuple[int, ...]) -> Any:
+    """Floats as sizes, for factors such as 2.0; None where one has a fraction."""
+    import numpy as np
+
+    wide = np.asarray(array).astype(np.float64)
+    whole = np.isfinite(wide) & (wide == np.round(wide)) & (np.abs(wide) < 2**24)
+    if not bool(np.all(whole & ~(np.signbit(wide) & (wide == 0)))):
+        return None
+    return sizes_array(wide.astype(np.int64), shape)
 
 
 def _weight_location(name: str, node: LocationAttr) -> LocationAttr:

@@ -1,4 +1,6 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+_HERE = Path(__file__).parent
+_TESTS = next(p for p in _HERE.parents if p.name == "tests")
+sys.path[:0] = [str(_HERE), str(_TESTS / "models")]

@@ -166,6 +166,23 @@ def test_scales_computed_from_constants_are_known() -> None:
     check(model_of(nodes, {"x": x}, ["y"], weights=weights, opset=13), {"x": x})
 
 
+def test_sizes_may_pass_through_floats() -> None:
+    """Old exporters double a size by Cast, Mul by 2.0, Floor, Cast."""
+    nodes = [
+        node("Shape", "x", "n", start=2, end=3),
+        node("Cast", "n", "f", to=1),
+        node("Mul", "f two", "g"),
+        node("Floor", "g", "h"),
+        node("Cast", "h", "k", to=7),
+        node("Concat", "ones k", "target", axis=0),
+        helper.make_node("Resize", ["x", "", "", "target"], ["y"], mode="nearest"),
+    ]
+    x = np.arange(4, dtype=_F).reshape(1, 1, 4)
+    weights = {"two": np.array([2], _F), "ones": np.array([1, 1])}
+    proto = model_of(nodes, {"x": x}, ["y"], weights=weights, shapes={"x": [1, 1, "n"]})
+    assert result_shapes(check(proto, {"x": x})) == ["1 x 1 x 2*n"]
+
+
 # -- what a graph implies -----------------------------------------------------------------
 
 

@@ -102,8 +102,8 @@ def cast_like(c: NodeContext) -> Result:
 
 
 def convert(c: NodeContext, value: Value, kind: DType) -> Result:
-    """Casts data; sizes stay sizes where they go from integer to integer."""
-    if value.sizes is not None and kind.is_integer and kind.bits >= 32:
+    """Casts data; sizes stay sizes in every type that holds them exactly."""
+    if value.sizes is not None and kind.bits >= 32 and (kind.is_integer or kind.is_float):
         return Value("", kind, value.shape, sizes=value.sizes)
     operand = c.as_data(value)
     source = dtype_of(operand)

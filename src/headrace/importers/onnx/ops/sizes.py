@@ -50,7 +50,12 @@ def _divide(c: NodeContext) -> Callable[[Expr, Expr], Expr]:
             return a // b
         raise _UnknownError
 
-    return divide
+    def divide_exactly(a: Expr, b: Expr) -> Expr:
+        if b == as_expr(0) or (a // b) * b != a:
+            raise _UnknownError
+        return a // b
+
+    return divide_exactly if c.dtype(0).is_float else divide
 
 
 def _modulo(c: NodeContext) -> Callable[[Expr, Expr], Expr]:
@@ -93,9 +98,17 @@ def _absolute(c: NodeContext, value: Expr) -> Expr:
 
 @size_rule(*_ARITHMETIC)
 def arithmetic(c: NodeContext, arrays: list[Any]) -> Any:
-    if not all(v is None or (v.dtype.is_integer and v.dtype.bits >= 32) for v in c.inputs):
+    if any(v is not None and v.dtype.bits < 32 for v in c.inputs):
         return None  # narrow integers wrap
+    if c.node.op_type == "Mod" and c.dtype(0).is_float:
+        return None
     return _elementwise(_ARITHMETIC[c.node.op_type](c), *arrays)
+
+
+@size_rule("Floor", "Ceil", "Round")
+def round_(c: NodeContext, arrays: list[Any]) -> Any:
+    """Floats are tracked only while they are whole."""
+    return arrays[0]
 
 
 def _truth(holds: bool, fails: bool) -> Expr:

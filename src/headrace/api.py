@@ -191,8 +191,24 @@ def compile_cached(model: Path, device: str, progress: Progress | None = None) -
 def _options(targets: Sequence[Target], level: int, inspection: Inspection | None) -> Any:
     from headrace.pipeline import Options
 
+    if inspection is not None:
+        _check_names(inspection.print_after)
     observer = inspection.observe if inspection is not None else None
     return Options(tuple(targets), level, after_pass=observer, after_phase=observer)
+
+
+def _check_names(wanted: frozenset[str]) -> None:
+    from headrace.ir.passes import pass_table
+    from headrace.pipeline import PHASES
+
+    known = {"all", *PHASES, *pass_table()}
+    missing = sorted({name.partition("@")[0] for name in wanted} - known)
+    if missing:
+        raise error(
+            "HR0101",
+            f"there is no pass or phase named '{missing[0]}'",
+            helps=f"one of: all, {', '.join(PHASES)}, {', '.join(sorted(pass_table()))}",
+        )
 
 
 def _import(model: PathLike | Model, dims: Mapping[str, DimensionChoice] | None) -> Model:

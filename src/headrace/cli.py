@@ -1,6 +1,7 @@
 """The command line: parses, calls `api`, prints results and errors.
 
-Exit status: 0 done, 2 the user's error, 70 a defect of ours, 130 interrupted.
+Exit status: 0 done, 1 whoever read the output has gone (click says so), 2 the user's error,
+70 a defect of ours, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -434,8 +435,6 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         sys.exit(130)
-    except BrokenPipeError:
-        sys.exit(0)
     except Exception as crash:
         if knobs.DEBUG.enabled:
             raise

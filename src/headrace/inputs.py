@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from headrace.base.dtypes import BY_NAME
+from headrace.base.dtypes import BY_NAME, DType
 from headrace.base.errors import Diagnostic, HeadraceError, Problems, error
+from headrace.base.symbols import as_expr
 
 _RAW = re.compile(r"^(?P<path>.+):(?P<shape>(?:\d+x)*)(?P<dtype>[A-Za-z]\w*)$")
 
@@ -26,7 +27,8 @@ def read_inputs(
             input by its name), `@file.bin:1x3x224x224xf32`, or a number for a scalar.
             Without a name, values go to the inputs in order. Inputs that are not given
             are an error; `random` alone stands for all.
-        signature: the function's inputs, with `name`, `dtype` and `shape`.
+        signature: the function's inputs: `name`, `dtype` (MLIR's name) and `shape` (ints, or
+            texts of expressions).
         dims: named sizes, for random inputs.
         seed: of random inputs, drawn in the order of the signature.
 
@@ -64,7 +66,12 @@ def read_inputs(
 def _by_name(given: Sequence[str], names: Sequence[str], problems: Problems) -> dict[str, str]:
     found: dict[str, str] = {}
     free = iter(names)
-    for item in given:
+
+    def turn(item: str) -> int:
+        """Names first, then what goes by place, then `random` for the rest."""
+        return 2 if item == "random" else int(item.partition("=")[0] not in names)
+
+    for item in sorted(given, key=turn):
         name, equals, value = item.partition("=")
         if equals and name in names:
             found[name] = value
@@ -96,17 +103,36 @@ def _by_name(given: Sequence[str], names: Sequence[str], problems: Problems) -> 
 
 
 def _npz_names(path: str) -> list[str]:
-    with _opened(path) as archive:
+    with _opened(path, archive=True) as archive:
         return list(archive.files)
 
 
-def _opened(path: str) -> Any:
+def _opened(path: str, archive: bool = False) -> Any:
+    """The array in a `.npy`, or a `.npz` as numpy opens it."""
+    from zipfile import BadZipFile
+
     import numpy as np
 
     try:
-        return np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as wrong:
+        found = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError, BadZipFile) as wrong:
         raise error("HR0304", f"cannot read '{path}'", notes=str(wrong)) from wrong
+    if isinstance(found, np.ndarray) == archive:
+        what = "one array, and is named .npz" if archive else "several arrays: name it .npz"
+        raise error("HR0304", f"cannot read '{path}'", notes=f"it holds {what}")
+    return found
+
+
+def _number(text: str, kind: DType) -> Any:
+    """A scalar of exactly that type. Raises ValueError where it is none."""
+    import numpy as np
+
+    if not kind.is_integer:
+        return np.asarray(float(text)).astype(kind.numpy_dtype)
+    number = np.asarray(int(text)).astype(kind.numpy_dtype)
+    if int(number) != int(text):
+        raise ValueError(f"{text} does not fit {kind}")
+    return number
 
 
 def _value(text: str, info: Any, dims: Mapping[str, int], generator: Any) -> Any:
@@ -114,14 +140,13 @@ def _value(text: str, info: Any, dims: Mapping[str, int], generator: Any) -> Any
         return _random(info, dims, generator)
     if text.startswith("@"):
         return _file(text[1:], info)
-    import numpy as np
-
     try:
-        return np.asarray(float(text)).astype(info.dtype.numpy_dtype)
-    except ValueError as wrong:
+        return _number(text, BY_NAME[info.dtype])
+    except (ValueError, OverflowError) as wrong:
         raise error(
             "HR0305",
             f"'{text}' is no value for input '{info.name}'",
+            notes=str(wrong),
             helps="use @file.npy, @file.npz, @file.bin:SHAPExTYPE, random, or a number",
         ) from wrong
 
@@ -131,7 +156,13 @@ def _file(path: str, info: Any) -> Any:
     if raw is not None and not Path(path).exists():
         return _raw_file(raw, info)
     if path.endswith(".npz"):
-        with _opened(path) as archive:
+        with _opened(path, archive=True) as archive:
+            if info.name not in archive.files:
+                raise error(
+                    "HR0304",
+                    f"'{path}' holds no array named '{info.name}'",
+                    notes=f"it holds {', '.join(archive.files) or 'none'}",
+                )
             return archive[info.name]
     return _opened(path)
 
@@ -161,17 +192,19 @@ def _raw_file(raw: re.Match[str], info: Any) -> Any:
 
 
 def _random(info: Any, dims: Mapping[str, int], generator: Any) -> Any:
-    missing = sorted({n for s in info.shape for n in s.names} - set(dims))
+    sizes = [as_expr(s) for s in info.shape]
+    missing = sorted({n for s in sizes for n in s.names} - set(dims))
     if missing:
         raise error(
             "HR0306",
             f"input '{info.name}' needs a size for {', '.join(missing)}",
             helps=" ".join(f"--dim {n}=SIZE" for n in missing),
         )
-    shape = tuple(s.evaluate(dims) for s in info.shape)
-    if info.dtype.kind == "bool":
+    shape = tuple(s.evaluate(dims) for s in sizes)
+    kind = BY_NAME[info.dtype]
+    if kind.kind == "bool":
         return generator.integers(0, 2, shape).astype(bool)
-    if info.dtype.is_integer:
+    if kind.is_integer:
         # Small and positive, so that they serve as indices, masks and counts.
-        return generator.integers(0, 2, shape).astype(info.dtype.numpy_dtype)
-    return generator.standard_normal(shape).astype(info.dtype.numpy_dtype)
+        return generator.integers(0, 2, shape).astype(kind.numpy_dtype)
+    return generator.standard_normal(shape).astype(kind.numpy_dtype)

@@ -89,7 +89,14 @@ def _parse_options(kind: type[Pass], text: str) -> dict[str, Any]:
                 f"pass '{kind.pass_name()}' has no option '{key}'",
                 helps=f"its options: {listed}",
             )
-        options[key] = _convert(str(known[key].type), value)
+        try:
+            options[key] = _convert(str(known[key].type), value)
+        except ValueError:
+            raise error(
+                "HR0102",
+                f"'{value}' is no value for option '{key}' of pass '{kind.pass_name()}'",
+                helps=f"it takes {known[key].type}",
+            ) from None
     return options
 
 

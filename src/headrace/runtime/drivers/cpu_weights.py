@@ -51,6 +51,7 @@ class CpuWeights:
         self._plan: Plan | None = None
         self._resident: list[tuple[int, int]] = []
         self._ring_bytes = 0
+        self._borders: set[int] = set()
         machine.watch(self)
 
     @property
@@ -65,26 +66,31 @@ class CpuWeights:
             self._activate(plan)
 
     def _activate(self, plan: Plan) -> None:
+        """Moves from what stays now to what stays with `plan`; only the difference moves."""
         if self._plan is plan:
             return
         self._plan = None
-        mapping = self.mapping
-        self._resident = merged(
+        mapping, before = self.mapping, self._resident
+        wanted = merged(
             [
                 (s.offset_bytes, s.offset_bytes + s.size_bytes)
                 for s in (self._segments[index] for index in plan.resident)
             ]
         )
-        self._ring_bytes = min(plan.ring_bytes, sum(f.size_bytes for f in plan.fetches))
         # First out, then in: the two together must not pass the budget.
-        self._drop_all_but_resident()
-        if self._resident != [(0, mapping.size_bytes)]:
-            borders = [p for r in (*self._resident, *self._tables) for p in r]
+        for begin, end in without(before, wanted):
+            mapping.drop(begin, end)
+        self._resident = wanted
+        self._ring_bytes = min(plan.ring_bytes, sum(f.size_bytes for f in plan.fetches))
+        if wanted != [(0, mapping.size_bytes)]:
+            borders = {p for r in (*wanted, *self._tables) for p in r}
             for fetch in plan.fetches:
-                borders += (fetch.offset_bytes, fetch.offset_bytes + fetch.size_bytes)
-            mapping.cut_at(borders)
+                borders |= {fetch.offset_bytes, fetch.offset_bytes + fetch.size_bytes}
+            if borders != self._borders:
+                mapping.cut_at(sorted(borders))
+                self._borders = borders
         try:
-            for begin, end in self._resident:
+            for begin, end in without(wanted, before):
                 mapping.populate(begin, end)
         except BaseException:
             self._release()
@@ -129,6 +135,7 @@ class CpuWeights:
     def reset_after_fork(self) -> None:
         """In a forked child no page of the pool is mapped yet."""
         self._plan = None
+        self._resident = []
 
     def close(self) -> None:
         """Unmaps the pool; steps prepared before must not run."""

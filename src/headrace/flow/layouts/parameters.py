@@ -39,7 +39,9 @@ class PackedParameters:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._made: dict[tuple[str, Layout, tuple[int, ...]], str] = {}
+        self._names: dict[tuple[str, Layout, tuple[int, ...]], str] = {}
+        self._counts: dict[str, int] = {}
+        self._values: dict[tuple[SSAValue, str], SSAValue] = {}
 
     def value(self, value: Value, layout: Layout) -> SSAValue:
         """The tensor of a weight's value that stands in a layout."""
@@ -51,27 +53,28 @@ class PackedParameters:
         block = origin.parent_block()
         assert block is not None
         name = self._name(origin.parameter.root_reference.data, ssa, layout)
-        for op in block.ops:
-            if isinstance(op, ParameterOp) and op.parameter.root_reference.data == name:
-                return op.result
-        made = ParameterOp.build(
-            properties={"parameter": SymbolRefAttr(name)}, result_types=[ssa.type]
-        )
-        made.location = origin.location
-        made.result.name_hint = origin.result.name_hint
-        block.insert_op_before(made, origin)
-        return made.result
+        key = (ssa, name)
+        if key not in self._values:
+            made = ParameterOp.build(
+                properties={"parameter": SymbolRefAttr(name)}, result_types=[ssa.type]
+            )
+            made.location = origin.location
+            made.result.name_hint = origin.result.name_hint
+            block.insert_op_before(made, origin)
+            self._values[key] = made.result
+        return self._values[key]
 
     def _name(self, origin: str, ssa: SSAValue, layout: Layout) -> str:
         shape = static_shape(ssa)
         key = (origin, layout, shape)
-        if key not in self._made:
-            number = sum(k[0] == origin for k in self._made)
+        if key not in self._names:
+            number = self._counts.get(origin, 0)
+            self._counts[origin] = number + 1
             name = f"{origin}$layout{number}"
-            self._made[key] = name
+            self._names[key] = name
             source = self._model.parameters[origin]
             self._model.parameters[name] = packed(source, dtype_of(ssa), shape, layout)
-        return self._made[key]
+        return self._names[key]
 
 
 def packed(source: Source, dtype: DType, shape: tuple[int, ...], layout: Layout) -> Source:

@@ -1,5 +1,8 @@
 """Has every kernel of the materialised modules turned into code, in parallel processes.
 
+Code that was made before comes from the cache on disk (`code_cache.py`); of equal kernels
+for one target one is translated.
+
 Workers are fresh interpreters (`python -m headrace.translation`), not forks: the caller may
 be a program with threads of its own (JAX, a notebook), and a script without a main guard
 must still work.
@@ -14,10 +17,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, cast
 
 from headrace.base.errors import HeadraceError, error
+from headrace.code_cache import code_key, kernel_symbol, read_code, write_code
 from headrace.kernel.description import Kernel
 from headrace.kernel.target import Code, Target
 
@@ -34,7 +38,7 @@ class Task:
 
     Attributes:
         executable: name of the `hal.executable`.
-        entry_point: name of the function; prefixes the code's symbols.
+        entry_point: name of the function, for errors.
         target: index into the targets.
         kernel: what to translate.
         place: the user's nodes, for errors.
@@ -98,19 +102,47 @@ def translate(
         HeadraceError HR2xxx: kernels that a target cannot express, all of them at once;
             HR9102: a worker died.
     """
-    count = min(jobs or len(os.sched_getaffinity(0)), max(1, len(tasks) // 6))
-    if len(tasks) <= SERIAL_KERNELS or count == 1:
-        results: dict[int, Code | HeadraceError] = {}
-        for number, task in enumerate(tasks):
-            results[number] = _translate_one(targets[task.target], task)
-            _report(progress, len(results), len(tasks))
-    else:
-        results = _in_workers(tasks, targets, count, progress)
-    failures = [r for r in results.values() if isinstance(r, HeadraceError)]
+    keys = [code_key(task.kernel, targets[task.target]) for task in tasks]
+    known: dict[str, Code | HeadraceError] = {}
+    for key in dict.fromkeys(keys):
+        code = read_code(key)
+        if code is not None:
+            known[key] = code
+    first = {key: number for number, key in reversed(list(enumerate(keys)))}
+    missing = sorted(number for key, number in first.items() if key not in known)
+    done = sum(key in known for key in keys)
+    _report(progress, done, len(tasks))
+
+    def finished(place: int, result: Code | HeadraceError) -> None:
+        nonlocal done
+        key = keys[missing[place]]
+        known[key] = result
+        done += keys.count(key)
+        if not isinstance(result, HeadraceError):
+            write_code(key, result)
+        _report(progress, done, len(tasks))
+
+    _translate_all([tasks[number] for number in missing], targets, jobs, finished)
+    failures = [f for f in (known[key] for key in keys) if isinstance(f, HeadraceError)]
     if failures:
         found = [d for failure in failures for d in failure.diagnostics]
         raise type(failures[0])(list(dict.fromkeys(found)))
-    return [cast(Code, results[n]) for n in range(len(tasks))]
+    return [cast(Code, known[key]) for key in keys]
+
+
+Finished = Callable[[int, "Code | HeadraceError"], None]
+"""Called with the number of a task and what became of it."""
+
+
+def _translate_all(
+    tasks: Sequence[Task], targets: Sequence[Target], jobs: int | None, finished: Finished
+) -> None:
+    count = min(jobs or len(os.sched_getaffinity(0)), max(1, len(tasks) // 6))
+    if len(tasks) <= SERIAL_KERNELS or count == 1:
+        for number, task in enumerate(tasks):
+            finished(number, _translate_one(targets[task.target], task))
+    else:
+        _in_workers(tasks, targets, count, finished)
 
 
 def _report(progress: Progress | None, done: int, total: int) -> None:
@@ -120,9 +152,9 @@ def _report(progress: Progress | None, done: int, total: int) -> None:
 
 def _translate_one(target: Target, task: Task) -> Code | HeadraceError:
     try:
-        return target.translate(task.entry_point, task.kernel)
+        return target.translate(kernel_symbol(task.kernel), task.kernel)
     except HeadraceError as refused:
-        return refused
+        return _placed(refused, task.place)
     except Exception as crash:
         return error(
             "HR9103",
@@ -133,12 +165,18 @@ def _translate_one(target: Target, task: Task) -> Code | HeadraceError:
         )
 
 
+def _placed(refused: HeadraceError, place: str) -> HeadraceError:
+    """The same error naming the user's nodes, which a target does not know."""
+    found = [replace(d, places=d.places or (place,)) for d in refused.diagnostics]
+    return type(refused)(found) if place else refused
+
+
 def _in_workers(
-    tasks: Sequence[Task], targets: Sequence[Target], count: int, progress: Progress | None
-) -> dict[int, Code | HeadraceError]:
+    tasks: Sequence[Task], targets: Sequence[Target], count: int, finished: Finished
+) -> None:
     import selectors
 
-    results: dict[int, Code | HeadraceError] = {}
+    left = set(range(len(tasks)))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     with ExitStack() as stack, selectors.DefaultSelector() as ready:
         for first in range(count):
@@ -161,12 +199,11 @@ def _in_workers(
                     ready.unregister(stream)
                     continue
                 number, result = message
-                results[number] = result
-                _report(progress, len(results), len(tasks))
-    if len(results) != len(tasks):
-        missing = [t.entry_point for n, t in enumerate(tasks) if n not in results]
+                left.discard(number)
+                finished(number, result)
+    if left:
+        missing = [tasks[n].entry_point for n in sorted(left)]
         raise error("HR9102", "a compiling process died", notes=f"at: {', '.join(missing[:3])}")
-    return results
 
 
 def _stop(worker: subprocess.Popen[bytes]) -> None:

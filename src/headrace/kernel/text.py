@@ -175,7 +175,17 @@ def _phase_lines(phase: Phase, kernel: Kernel) -> list[str]:
 
 
 def print_kernel(kernel: Kernel) -> str:
-    """The text of a kernel, lines joined by newlines, without one at the end."""
+    """The text of a kernel, lines joined by newlines, without one at the end.
+
+    Kept with the kernel: passes compare kernels by their texts again and again.
+    """
+    known = kernel.__dict__.get("_text")
+    if known is None:
+        known = kernel.__dict__["_text"] = _kernel_text(kernel)
+    return known
+
+
+def _kernel_text(kernel: Kernel) -> str:
     dims = f" dims({', '.join(kernel.dims)})" if kernel.dims else ""
     lines = [f"kernel{_axes(kernel.outer)}{dims} {{"]
     lines += [f"  {_operand_text(o)}" for o in kernel.operands]

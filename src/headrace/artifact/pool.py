@@ -14,6 +14,11 @@ every command needs one of them *beside* a large weight, and a bias at the far e
 cut weight would keep two segments in use at once. Together they are one segment, which
 a plan keeps.
 
+In pools of 256 MiB and more, borders lie at multiples of 2 MiB where that costs at most a
+hundredth of the pool, and so does the pool's place in the file: the page cache holds such
+a file in pages of 2 MiB, and a mapping takes an aligned one whole (measured on Linux 6.18:
+700 GB/s, against 7 to 20 GB/s page by page).
+
 Tables that are only gathered from stand in segments of their own: their rows are read
 where they stand and they never stream.
 """
@@ -31,6 +36,8 @@ SEGMENTS_WANTED = 64
 LEAST_SEGMENT_BYTES = 256 << 10
 LARGEST_SEGMENT_BYTES = 32 << 20
 SMALL_WEIGHT_BYTES = 64 << 10
+HUGE_PAGE_BYTES = 2 << 20
+HUGE_PAGE_POOL_BYTES = 256 << 20
 
 
 class Sized(Protocol):
@@ -67,9 +74,14 @@ def storage_order(weights: Sequence[Sized]) -> tuple[list[int], list[int]]:
     return sorted(small), [i for i in range(len(weights)) if i not in small]
 
 
-def cut_unit_bytes(step_bytes: int) -> int:
+def pool_offset_bytes(total_bytes: int) -> int:
+    """Where the pool starts in the file."""
+    return HUGE_PAGE_BYTES if total_bytes >= HUGE_PAGE_POOL_BYTES else PAGE_BYTES
+
+
+def cut_unit_bytes(step_bytes: int, page_bytes: int = PAGE_BYTES) -> int:
     """The least distance between borders inside a weight; both sides are whole pages."""
-    return math.lcm(step_bytes, PAGE_BYTES)
+    return math.lcm(step_bytes, page_bytes)
 
 
 @dataclass(frozen=True)
@@ -90,6 +102,8 @@ class PoolLayout:
 
     def __init__(self, total_bytes: int) -> None:
         self._target = segment_target_bytes(total_bytes)
+        self._huge_pages = total_bytes >= HUGE_PAGE_POOL_BYTES
+        self._padding_left = total_bytes // 100
         self._start = 0
         self._end = 0
         self.spans: list[Span] = []
@@ -103,13 +117,20 @@ class PoolLayout:
             return offset
         cuttable = step_bytes > 0 and not alone and size_bytes > self._target // 2
         if cuttable and cut_unit_bytes(step_bytes) < size_bytes:
-            return self._place_cut(size_bytes, cut_unit_bytes(step_bytes))
+            return self._place_cut(size_bytes, self._cut_unit_bytes(step_bytes))
         self.close()
         offset = self._end
         self._end = offset + size_bytes
         if alone or size_bytes >= self._target:
             self.close()
         return offset
+
+    def _cut_unit_bytes(self, step_bytes: int) -> int:
+        """In whole huge pages where a segment holds one such unit."""
+        huge = cut_unit_bytes(step_bytes, HUGE_PAGE_BYTES)
+        if self._huge_pages and huge <= self._target:
+            return huge
+        return cut_unit_bytes(step_bytes)
 
     def _place_cut(self, size_bytes: int, unit_bytes: int) -> int:
         """Starts in the open segment where a unit fits, then goes on in equal pieces."""
@@ -138,8 +159,12 @@ class PoolLayout:
         return offset
 
     def close(self) -> None:
-        """Ends the open segment at a whole page."""
+        """Ends the open segment at a whole page; at a huge one where there is padding left."""
         end = aligned(self._end)
+        padding = aligned(end, HUGE_PAGE_BYTES) - end
+        if self._huge_pages and end > self._start and padding <= self._padding_left:
+            self._padding_left -= padding
+            end += padding
         if end > self._start:
             self.spans.append(Span(self._start, end - self._start))
         self._start = self._end = end

@@ -27,7 +27,7 @@ from headrace.artifact.container import (
     pack_module,
     pool_digest,
 )
-from headrace.artifact.pool import PoolLayout, storage_order
+from headrace.artifact.pool import PoolLayout, pool_offset_bytes, storage_order
 from headrace.artifact.schema import (
     DimensionRange,
     Module,
@@ -157,10 +157,10 @@ def _write(
         parts.name, parts.dimensions, parts.programs, weights, segments, parts.provenance
     )
     pool_bytes = segments[-1].offset_bytes + segments[-1].size_bytes if segments else 0
-    code_at = PAGE_BYTES + pool_bytes
+    code_at = pool.file_offset_bytes + pool_bytes
     code = _append(file, code_at, pack_code(parts.code))
     text = _append(file, aligned(code_at + code.size_bytes), pack_module(module))
-    header = Header(Section(PAGE_BYTES, pool_bytes, pool_digest(segments)), code, text)
+    header = Header(Section(pool.file_offset_bytes, pool_bytes, pool_digest(segments)), code, text)
     file.seek(0)
     file.write(pack_header(header).ljust(max(PAGE_BYTES, HEADER_BYTES), b"\0"))
     return module
@@ -193,6 +193,7 @@ class _PoolWriter:
         self._total = sum(distinct.values())
         self._done = 0
         self._layout = PoolLayout(self._total)
+        self.file_offset_bytes = pool_offset_bytes(self._total)
         self._segments = _SegmentHasher(self._layout)
 
     @staticmethod
@@ -236,7 +237,7 @@ class _PoolWriter:
             offset = self._layout.place(spec.size_bytes, spec.step_bytes, spec.row_bytes)
             self._by_content[content] = offset
             self._segments.skip_to(offset)
-            self._file.seek(PAGE_BYTES + offset)
+            self._file.seek(self.file_offset_bytes + offset)
             for start in range(0, data.nbytes, _CHUNK_BYTES):
                 chunk = data[start : start + _CHUNK_BYTES]
                 self._file.write(chunk)

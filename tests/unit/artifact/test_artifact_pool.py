@@ -12,6 +12,7 @@ import pytest
 from headrace.artifact.pool import (
     LARGEST_SEGMENT_BYTES,
     PoolLayout,
+    pool_offset_bytes,
     segment_target_bytes,
     storage_order,
 )
@@ -112,3 +113,19 @@ def test_resnet_sized_weights_run_in_a_thirtieth_of_them():
     _, spans = lay_out(weights)
     largest = sorted(s.size_bytes for s in spans)[-2:]
     assert sum(largest) <= sum(w.size_bytes for w in weights) / 30
+
+
+def test_large_pools_lie_on_huge_pages() -> None:
+    huge = 2 << 20
+    total = 25 * (16 << 20) + 200_000
+    layout = PoolLayout(total)
+    layout.place(200_000, 0)
+    layout.close()
+    for _ in range(25):
+        layout.place(16 << 20, 1 << 20)
+    layout.close()
+    assert all(s.offset_bytes % huge == 0 for s in layout.spans)
+    end = layout.spans[-1].offset_bytes + layout.spans[-1].size_bytes
+    assert end <= total * 101 // 100 + 4096
+    assert pool_offset_bytes(total) == huge
+    assert pool_offset_bytes(100 << 20) == 4096

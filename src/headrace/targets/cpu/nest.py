@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias, Union
 
 from headrace.base.dtypes import DType
-from headrace.base.symbols import ZERO, Expr, bounds, dim, product
+from headrace.base.symbols import ZERO, Expr, dim, product
 from headrace.kernel.description import (
     Axis,
     Compute,
@@ -27,6 +27,9 @@ from headrace.kernel.description import (
     Scalar,
 )
 from headrace.targets.cpu.entry import DIM_LIMIT
+from headrace.targets.cpu.simplify import Facts, divisors_of, simplify, split_size
+
+_MOST_SPLITS = 6
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,7 @@ class NestPhase:
     reduction: Reduction | None
     results: tuple[Write, ...]
     writes: tuple[Write, ...]
+    serial: bool = False
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -130,19 +134,25 @@ class Nest:
     ranges: Mapping[str, tuple[int, int]]
 
 
-def lower(kernel: Kernel) -> Nest:
-    """The kernel on offsets, axes dropped and merged where that changes nothing."""
+def lower(kernel: Kernel, *, split: bool = False) -> Nest:
+    """The kernel on offsets, axes dropped and merged where that changes nothing.
+
+    `split` also cuts axes whose quotient and remainder stand in offsets (a packed
+    weight's panels, reshapes); families that know panels want them whole.
+    """
+    most = _MOST_SPLITS if split else 0
     shapes = {local.name: local.shape for local in kernel.locals}
     dtypes = {local.name: local.dtype for local in kernel.locals}
     ranges: dict[str, tuple[int, int]] = {name: (0, DIM_LIMIT) for name in kernel.dims}
     for axis in kernel.outer:
         ranges[axis.name] = _range(axis)
-    phases = tuple(_lower_phase(kernel, p, shapes, dtypes, ranges) for p in kernel.phases)
+    phases = tuple(_lower_phase(kernel, p, shapes, dtypes) for p in kernel.phases)
     outer, phases = _drop_single(kernel.outer, phases)
+    outer, phases = _split(outer, phases, ranges, most)
     outer, phases = _merge(outer, phases)
     for axis in outer:
         ranges[axis.name] = _range(axis)
-    phases = tuple(_simplify_inner(p) for p in phases)
+    phases = tuple(_simplify_inner(p, outer, ranges, most) for p in phases)
     return Nest(
         outer,
         phases,
@@ -166,19 +176,12 @@ def _lower_phase(
     phase: Phase,
     shapes: Mapping[str, tuple[Expr, ...]],
     dtypes: Mapping[str, DType],
-    ranges: Mapping[str, tuple[int, int]],
 ) -> NestPhase:
-    known = {**ranges, **axis_ranges((*phase.parallel, *phase.reduction_axes))}
-
     def operand_access(
         position: int, index: tuple[Expr, ...], bounded: Iterable[int]
     ) -> Access:
         operand = kernel.operands[position]
-        guards = tuple(
-            (index[d], operand.shape[d])
-            for d in bounded
-            if not _inside(index[d], operand.shape[d], known)
-        )
+        guards = tuple((index[d], operand.shape[d]) for d in bounded)
         return Access(position, operand.layout.element_offset(index), guards)
 
     def local_access(name: str, index: tuple[Expr, ...]) -> Access:
@@ -202,7 +205,7 @@ def _lower_phase(
     writes: list[Write] = []
     for store in phase.stores:
         if isinstance(store.operand, int):
-            access = operand_access(store.operand, store.index, ())
+            access = operand_access(store.operand, store.index, store.bounded)
             writes.append(Write(store.value, access, kernel.operands[store.operand].dtype))
         else:
             access = local_access(store.operand, store.index)
@@ -220,12 +223,8 @@ def _lower_phase(
         phase.reduction,
         tuple(results),
         tuple(writes),
+        phase.serial,
     )
-
-
-def _inside(index: Expr, size: Expr, ranges: Mapping[str, tuple[int, int]]) -> bool:
-    found, extent = bounds(index, ranges), bounds(size, ranges)
-    return found is not None and extent is not None and found[0] >= 0 and found[1] < extent[0]
 
 
 # -- rewriting ------------------------------------------------------------------
@@ -312,13 +311,98 @@ def _mergeable(phase: NestPhase, slow: Axis, fast: Axis) -> bool:
     return True
 
 
-def _simplify_inner(phase: NestPhase) -> NestPhase:
+def _simplify_inner(
+    phase: NestPhase,
+    outer: tuple[Axis, ...],
+    ranges: Mapping[str, tuple[int, int]],
+    most: int,
+) -> NestPhase:
     parallel, (phase,) = _drop_single(phase.parallel, (phase,))
     reduction, (phase,) = _drop_single(phase.reduction_axes, (phase,))
-    parallel, (phase,) = _merge(parallel, (phase,))
+    phase = replace(phase, parallel=parallel, reduction_axes=reduction)
+    around = (*outer, *phase.axes)
+    parallel, (phase,) = _split(parallel, (phase,), ranges, most, around)
+    reduction, (phase,) = _split(reduction, (phase,), ranges, most, (*outer, *parallel))
     kind = phase.reduction.combiner.kind if phase.reduction else None
+    parallel, (phase,) = _merge(parallel, (phase,), ordered=phase.serial)
     reduction, (phase,) = _merge(reduction, (phase,), ordered=kind is None)
-    return replace(phase, parallel=parallel, reduction_axes=reduction)
+    phase = replace(phase, parallel=parallel, reduction_axes=reduction)
+    return _without_guards(phase, _facts((*outer, *phase.axes), ranges))
+
+
+# -- divisions --------------------------------------------------------------------
+
+
+def _facts(axes: Iterable[Axis], ranges: Mapping[str, tuple[int, int]]) -> Facts:
+    axes = tuple(axes)
+    return Facts({a.name: a.size for a in axes}, {**ranges, **axis_ranges(axes)})
+
+
+def _split(
+    axes: tuple[Axis, ...],
+    phases: tuple[NestPhase, ...],
+    ranges: Mapping[str, tuple[int, int]],
+    most: int,
+    around: tuple[Axis, ...] = (),
+) -> tuple[tuple[Axis, ...], tuple[NestPhase, ...]]:
+    """Resolves divisions, and splits `most` axes whose quotient and remainder are used apart."""
+    others = [a for a in around if a not in axes]
+    current = list(axes)
+    for count in range(most + 1):
+        phases = tuple(
+            _simplified(p, _facts((*others, *current, *p.axes), ranges)) for p in phases
+        )
+        found = _split_of(current, phases) if count < most else None
+        if found is None:
+            break
+        axis, quotient, divisor = found
+        high, low = Axis(axis.name + "h", quotient), Axis(axis.name + "l", divisor)
+        names = {axis.name: dim(high.name) * divisor + dim(low.name)}
+        phases = tuple(rewrite_phase(p, lambda e, n=names: e.substitute(n)) for p in phases)
+        at = current.index(axis)
+        current[at : at + 1] = [high, low]
+    return tuple(current), phases
+
+
+def _simplified(phase: NestPhase, facts: Facts) -> NestPhase:
+    return rewrite_phase(phase, lambda e: simplify(e, facts))
+
+
+def _split_of(
+    axes: list[Axis], phases: tuple[NestPhase, ...]
+) -> tuple[Axis, Expr, Expr] | None:
+    """An axis to split, with the quotient and the divisor: the smallest divisor first."""
+    for axis in axes:
+        divisors: dict[str, Expr] = {}
+        for phase in phases:
+            for expr in _expressions(phase):
+                divisors |= {str(d): d for d in divisors_of(expr, axis.name)}
+        for _, divisor in sorted(divisors.items(), key=lambda i: (len(i[0]), i[0])):
+            quotient = split_size(axis.size, divisor)
+            if quotient is not None:
+                return axis, quotient, divisor
+    return None
+
+
+def _expressions(phase: NestPhase) -> Iterable[Expr]:
+    for access in phase.accesses():
+        yield access.offset
+        for index, _ in access.guards:
+            yield index
+    for item in phase.body:
+        if isinstance(item, IndexValue):
+            yield item.value
+
+
+def _without_guards(phase: NestPhase, facts: Facts) -> NestPhase:
+    """Guards that always hold go away."""
+    body: list[Item] = []
+    for item in phase.body:
+        if isinstance(item, Read) and item.access.guards:
+            kept = tuple(g for g in item.access.guards if not facts.within(*g))
+            item = replace(item, access=replace(item.access, guards=kept))
+        body.append(item)
+    return replace(phase, body=tuple(body))
 
 
 # -- questions --------------------------------------------------------------------

@@ -24,7 +24,7 @@ class SimplePlan:
 
 def lowered(kernel: Kernel) -> Nest:
     """The kernel on offsets, complex values in two parts."""
-    nest = lower(kernel)
+    nest = lower(kernel, split=True)
     return split_complex(nest) if has_complex(nest) else nest
 
 

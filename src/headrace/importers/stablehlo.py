@@ -298,6 +298,11 @@ _NUMBERS = {
         "offset_dims", "collapsed_slice_dims", "operand_batching_dims",
         "start_indices_batching_dims", "start_index_map", "index_vector_dim",
     ),
+    "#stablehlo.scatter<": (
+        "ScatterDimensionNumbers",
+        "update_window_dims", "inserted_window_dims", "input_batching_dims",
+        "scatter_indices_batching_dims", "scattered_dims_to_operand_dims", "index_vector_dim",
+    ),
 }  # fmt: skip
 
 

@@ -142,7 +142,8 @@ class Operand:
     Attributes:
         name: for messages and text; unique in the kernel.
         dtype, shape: logical type; shape entries are `Expr`s of named dimensions.
-        access: `ro` read, `wo` written whole, `rw` read and written (in place).
+        access: `ro` read, `wo` written whole (a later phase may read what an earlier one
+            wrote), `rw` read and written (in place).
         layout: where elements stand.
         constant: it is a weight: the same bytes at every call.
     """
@@ -286,11 +287,16 @@ class Reduction:
 
 @dataclass(frozen=True)
 class Store:
-    """Writes a body value to `operand[index]`, or to a local (`operand` is its name)."""
+    """Writes a body value to `operand[index]`, or to a local (`operand` is its name).
+
+    For each dimension in `bounded` the index may fall outside the logical shape; there
+    nothing is written.
+    """
 
     value: str
     operand: int | str
     index: tuple[Expr, ...] = ()
+    bounded: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -303,6 +309,8 @@ class Phase:
         body: scalar operations in SSA order.
         reduction: set where there are reduction axes.
         stores: what a map writes; empty for a reduction.
+        serial: a map whose points run one after the other, the last axis fastest: it may
+            write an element again and read what it wrote (scatter).
     """
 
     parallel: tuple[Axis, ...]
@@ -310,6 +318,7 @@ class Phase:
     body: tuple[ScalarOperation, ...]
     reduction: Reduction | None = None
     stores: tuple[Store, ...] = ()
+    serial: bool = False
 
 
 @dataclass(frozen=True)

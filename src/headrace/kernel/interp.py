@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -246,9 +247,19 @@ class _Run:
         }
 
     def phase(self, phase: Phase) -> None:
+        if not phase.serial:
+            self._phase(phase, {})
+            return
+        extents = [a.size.evaluate(self.dims) for a in phase.parallel]
+        one_point = replace(phase, parallel=())
+        for point in np.ndindex(*extents):
+            names = (a.name for a in phase.parallel)
+            self._phase(one_point, dict(zip(names, point, strict=True)))
+
+    def _phase(self, phase: Phase, fixed: Mapping[str, int]) -> None:
         inner = (*phase.parallel, *phase.reduction_axes)
         extents = [a.size.evaluate(self.dims) for a in inner]
-        names: dict[str, Any] = dict(self.dims)
+        names: dict[str, Any] = {**self.dims, **fixed}
         axes = (*self.kernel.outer, *inner)
         grid = _grid([*self.box, *((0, e) for e in extents)])
         names.update(zip((a.name for a in axes), grid, strict=True))
@@ -351,8 +362,16 @@ class _Run:
             return
         operand = self.kernel.operands[store.operand]
         index = [np.asarray(evaluate_index(i, names)) for i in store.index]
+        inside: Any = np.ones(self.shape, np.bool_)
+        for d in store.bounded:
+            size = operand.shape[d].evaluate(self.dims)
+            inside = inside & (index[d] >= 0) & (index[d] < size)
+            index[d] = np.clip(index[d], 0, max(size - 1, 0))
         offsets = self._checked(_offsets(operand.layout, index, self.dims), store.operand)
-        self.buffers[store.operand][np.broadcast_to(offsets, self.shape)] = value
+        places = np.broadcast_to(offsets, self.shape)
+        if store.bounded:
+            value, places = value[inside], places[inside]
+        self.buffers[store.operand][places] = value
 
     def _sum_of_products(
         self, reduction: Reduction, left: Any, right: Any, folded: int

@@ -157,7 +157,7 @@ def _reduction_lines(reduction: Reduction, dtypes: Sequence[DType]) -> list[str]
 
 def _phase_lines(phase: Phase, kernel: Kernel) -> list[str]:
     axes = _axes((*phase.parallel, *phase.reduction_axes))
-    word = "reduce" if phase.reduction is not None else "map"
+    word = "reduce" if phase.reduction is not None else "serial" if phase.serial else "map"
     lines = [f"{word}{axes} {{"]
     lines += [f"  {_operation_text(o, kernel.operands)}" for o in phase.body]
     if phase.reduction is not None:
@@ -169,7 +169,8 @@ def _phase_lines(phase: Phase, kernel: Kernel) -> list[str]:
             lines.append(f"  set {_name(store.operand)}{_list(store.index)} = {store.value}")
         else:
             name = _name(kernel.operands[store.operand].name)
-            lines.append(f"  store {store.value} to {name}{_list(store.index)}")
+            bounded = f" bounded {_list(store.bounded)}" if store.bounded else ""
+            lines.append(f"  store {store.value} to {name}{_list(store.index)}{bounded}")
     lines.append("}")
     return lines
 
@@ -399,7 +400,7 @@ def read_kernel(text: str, start: int) -> tuple[Kernel, int]:
         locals_.append(Local(name, dtype, shape))
     body = _BodyReader(reader, operands, locals_)
     phases: list[Phase] = []
-    while reader.peek() in ("map", "reduce"):
+    while reader.peek() in ("map", "reduce", "serial"):
         phases.append(body.phase())
     if reader.peek() != "}":
         raise reader.wrong("'}'")
@@ -432,7 +433,7 @@ def _read_operand(reader: _Reader) -> Operand:
     return Operand(name, dtype, shape, access, layout, constant)  # pyright: ignore[reportArgumentType]
 
 
-_LAYOUT_STOPS = ("ro", "wo", "rw", "local", "map", "reduce", "halo", "value", "size", "}")
+_LAYOUT_STOPS = ("ro", "wo", "rw", "local", "map", "reduce", "serial", "halo", "value", "size", "}")
 
 
 def _read_layout(reader: _Reader) -> Layout:
@@ -480,7 +481,8 @@ class _BodyReader:
 
     def phase(self) -> Phase:
         reader = self.reader
-        is_reduction = reader.take() == "reduce"
+        word = reader.take()
+        is_reduction = word == "reduce"
         axes = _read_axes(reader)
         reader.expect("{")
         body: list[ScalarOperation] = []
@@ -500,6 +502,7 @@ class _BodyReader:
             tuple(body),
             reduction,
             tuple(stores),
+            word == "serial",
         )
 
     def store(self) -> Store:
@@ -510,7 +513,9 @@ class _BodyReader:
             return Store(reader.word(), local, index)
         value = reader.word()
         reader.expect("to")
-        return Store(value, self._operand(), reader.exprs())
+        operand, index = self._operand(), reader.exprs()
+        bounded = reader.integers() if reader.accept("bounded") else ()
+        return Store(value, operand, index, bounded)
 
     def operation(self) -> ScalarOperation:
         reader = self.reader

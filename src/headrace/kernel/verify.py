@@ -20,6 +20,7 @@ from headrace.kernel.description import (
     Phase,
     Reduction,
     Scalar,
+    ScalarOperation,
     Store,
 )
 from headrace.kernel.scalars import MEANINGS
@@ -27,7 +28,7 @@ from headrace.kernel.scalars import MEANINGS
 _BINARY = (
     "add", "and", "atan2", "compare", "divide", "maximum", "minimum", "multiply", "or",
     "power", "remainder", "shift_left", "shift_right_arithmetic", "shift_right_logical",
-    "subtract", "xor",
+    "complex", "subtract", "xor",
 )  # fmt: skip
 _ARITY: dict[str, int] = (
     dict.fromkeys(MEANINGS, 1) | dict.fromkeys(_BINARY, 2) | {"clamp": 3, "select": 3}
@@ -62,6 +63,7 @@ class _Checker:
         self.locals = {local.name: local for local in kernel.locals}
         self.locals_set: set[str] = set()
         self.stored: dict[int, list[Expr]] = {}
+        self.varies: dict[str, frozenset[str]] = {}
 
     def wrong(self, fact: str) -> None:
         self.found.append(fact)
@@ -135,19 +137,36 @@ class _Checker:
             self.wrong(f"{where} folds and stores")
         if phase.reduction is None and not phase.stores:
             self.wrong(f"{where} stores nothing")
+        if phase.serial and phase.reduction is not None:
+            self.wrong(f"{where} folds one point after the other")
         known = set(axis_names) | set(self.kernel.dims)
         values: dict[str, DType] = {}
+        self.varies = {name: frozenset({name}) for name in axis_names}
         for operation in phase.body:
             self._operation(operation, values, known, where)
             if operation.result in values:
                 self.wrong(f"{where} sets {operation.result} twice")
             values[operation.result] = self._dtype(operation)
+            self.varies[operation.result] = self._axes_of(operation)
             if values[operation.result].is_integer:
                 known.add(operation.result)
         if phase.reduction is not None:
             self._reduction(phase.reduction, phase, values, where)
         for store in phase.stores:
             self._store(store, phase, values, known, where)
+
+    def _axes_of(self, operation: ScalarOperation) -> frozenset[str]:
+        """The axes that a value differs along."""
+        match operation:
+            case Load(_, _, index) | LoadLocal(_, _, index):
+                names = [n for i in index for n in i.names]
+            case IndexValue(_, _, value):
+                names = list(value.names)
+            case Compute(_, _, operands):
+                names = list(operands)
+            case _:
+                names = []
+        return frozenset().union(*(self.varies.get(n, frozenset()) for n in names))
 
     def _dtype(self, operation: Load | LoadLocal | Constant | IndexValue | Compute) -> DType:
         if isinstance(operation, Load):
@@ -197,8 +216,8 @@ class _Checker:
             self.wrong(f"{where} loads operand {load.operand}, which there is not")
             return
         operand = self.kernel.operands[load.operand]
-        if operand.access == "wo":
-            self.wrong(f"{where} reads operand '{operand.name}', which is write-only")
+        if operand.access == "wo" and load.operand not in self.stored:
+            self.wrong(f"{where} reads operand '{operand.name}' before a phase has written it")
         if len(load.index) != len(operand.shape):
             self.wrong(f"{where} loads '{operand.name}' with {len(load.index)} indices")
         self._index(load.index, known, where)
@@ -243,7 +262,11 @@ class _Checker:
             if result != I1:
                 self.wrong(f"{text} gives {result}, not i1")
             result = given[0]
-        if name == "abs" and given[0].kind == "complex":
+        if name in ("abs", "real", "imag") and given[0].kind == "complex":
+            return
+        if name == "complex" and result.kind == "complex":
+            if any(2 * g.bits != result.bits for g in given):
+                self.wrong(f"{text} makes {result} of other parts")
             return
         if any(g != result for g in given):
             types = ", ".join(str(g) for g in given)
@@ -324,8 +347,13 @@ class _Checker:
             self.wrong(f"{where} writes operand '{operand.name}', which is read-only")
         if operand.dtype != value or len(store.index) != len(operand.shape):
             self.wrong(f"{where} stores {value} to '{operand.name}' as another type")
-        axes = (*self.kernel.outer, *phase.parallel)
+        if any(not 0 <= d < len(operand.shape) for d in store.bounded):
+            self.wrong(f"{where} bounds a dimension that '{operand.name}' has not")
+        axes = (*self.kernel.outer, *(() if phase.serial else phase.parallel))
         self._distinct(store.index, axes, where, f"operand '{operand.name}'")
+        if phase.serial or store.bounded:
+            self.stored.setdefault(store.operand, [])
+            return
         points = product(a.size for a in axes)
         self.stored.setdefault(store.operand, []).append(points)
 
@@ -333,7 +361,7 @@ class _Checker:
         self, index: Sequence[Expr], axes: Sequence[Axis], where: str, target: str
     ) -> None:
         """Every axis longer than 1 must tell elements apart."""
-        used = {n for i in index for n in i.names}
+        used = {a for i in index for n in i.names for a in self.varies.get(n, ())}
         for axis in axes:
             one = axis.size.is_constant and axis.size.value <= 1
             if axis.name not in used and not one:

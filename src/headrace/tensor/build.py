@@ -23,7 +23,7 @@ from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.irdl import IRDLOperation
 from xdsl.rewriter import InsertPoint
 
-from headrace.base.dtypes import F32, I1, I64, DType, from_numpy
+from headrace.base.dtypes import BY_NAME, F32, F64, I1, I64, DType, from_numpy
 from headrace.base.symbols import Expr, ExprLike, as_expr, ceildiv, product
 from headrace.ir.types import dtype_of, exprs_attr, shape_of, tensor_type
 from headrace.tensor import dialect as d
@@ -39,6 +39,18 @@ _BINARY: dict[str, type[IRDLOperation]] = {
     if issubclass(op, d.BinaryOp)
 }
 REDUCERS = ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
+
+
+def part_type(dtype: DType) -> DType:
+    """The type of the parts of a complex type; a real type stays."""
+    return {"complex<f32>": F32, "complex<f64>": F64}.get(dtype.name, dtype)
+
+
+def complex_type(dtype: DType) -> DType:
+    """The complex type with parts of a type. Raises ValueError where there is none."""
+    if dtype not in (F32, F64):
+        raise ValueError(f"there are no complex numbers of {dtype}")
+    return BY_NAME[f"complex<{dtype}>"]
 
 
 def integers(values: Iterable[int]) -> DenseArrayBase[Any]:
@@ -157,14 +169,20 @@ class TensorBuilder:
     # -- elementwise --------------------------------------------------------------
 
     def unary(self, name: str, operand: SSAValue) -> SSAValue:
-        """The elementwise operation `tensor.<name>`, same element type (i1 for is_finite)."""
+        """The elementwise operation `tensor.<name>`, same element type.
+
+        `is_finite` gives i1; `abs`, `real` and `imag` of complex numbers give reals.
+        """
         kind = I1 if name == "is_finite" else dtype_of(operand)
+        if name in ("abs", "real", "imag"):
+            kind = part_type(kind)
         return self._make(_UNARY[name], [operand], kind, shape_of(operand))
 
     def binary(self, name: str, lhs: SSAValue, rhs: SSAValue) -> SSAValue:
         """The elementwise operation `tensor.<name>` of two operands of one type."""
         self._require_alike(name, lhs, rhs)
-        return self._make(_BINARY[name], [lhs, rhs], dtype_of(lhs), shape_of(lhs))
+        kind = complex_type(dtype_of(lhs)) if name == "complex" else dtype_of(lhs)
+        return self._make(_BINARY[name], [lhs, rhs], kind, shape_of(lhs))
 
     def convert(self, operand: SSAValue, dtype: DType) -> SSAValue:
         if dtype_of(operand) == dtype:
@@ -490,6 +508,51 @@ class TensorBuilder:
                 "padding_high": exprs_attr(padding_high),
             },
             regions=[self._body([dtype_of(i) for i in starts], reducer)],
+        )
+        return list(self.insert(made).results)
+
+    def scatter(
+        self,
+        inputs: Sequence[SSAValue],
+        scatter_indices: SSAValue,
+        updates: Sequence[SSAValue],
+        reducer: str | Callable[..., Sequence[SSAValue]],
+        *,
+        update_window_dims: Sequence[int],
+        inserted_window_dims: Sequence[int],
+        scatter_dims_to_operand_dims: Sequence[int],
+        index_vector_dim: int,
+        input_batching_dims: Sequence[int] = (),
+        scatter_indices_batching_dims: Sequence[int] = (),
+    ) -> list[SSAValue]:
+        """StableHLO's scatter; `reducer` gets elements of the inputs, then of the updates."""
+        made = d.ScatterOp.build(
+            operands=[list(inputs), scatter_indices, list(updates)],
+            result_types=[[tensor_type(dtype_of(i), shape_of(i)) for i in inputs]],
+            properties={
+                "update_window_dims": integers(update_window_dims),
+                "inserted_window_dims": integers(inserted_window_dims),
+                "input_batching_dims": integers(input_batching_dims),
+                "scatter_indices_batching_dims": integers(scatter_indices_batching_dims),
+                "scatter_dims_to_operand_dims": integers(scatter_dims_to_operand_dims),
+                "index_vector_dim": integers([index_vector_dim]),
+            },
+            regions=[self._body([dtype_of(i) for i in inputs], reducer)],
+        )
+        return list(self.insert(made).results)
+
+    def sort(
+        self,
+        inputs: Sequence[SSAValue],
+        dimension: int,
+        before: Callable[..., Sequence[SSAValue]],
+    ) -> list[SSAValue]:
+        """Sorts along a dimension; `before` of (builder, left..., right...) gives an i1."""
+        made = d.SortOp.build(
+            operands=[list(inputs)],
+            result_types=[[tensor_type(dtype_of(i), shape_of(i)) for i in inputs]],
+            properties={"dimension": integers([dimension])},
+            regions=[self._body([dtype_of(i) for i in inputs], before)],
         )
         return list(self.insert(made).results)
 

@@ -264,6 +264,27 @@ class BitcastConvertOp(UnaryOp):
 
 
 @irdl_op_definition
+class RealOp(UnaryOp):
+    """The real part of complex numbers."""
+
+    name = "tensor.real"
+
+
+@irdl_op_definition
+class ImagOp(UnaryOp):
+    """The imaginary part of complex numbers."""
+
+    name = "tensor.imag"
+
+
+@irdl_op_definition
+class ComplexOp(BinaryOp):
+    """Complex numbers of real parts and imaginary parts."""
+
+    name = "tensor.complex"
+
+
+@irdl_op_definition
 class AddOp(BinaryOp):
     """The sum; integers wrap, i1 is logical or."""
 
@@ -674,8 +695,48 @@ class ReduceWindowOp(IRDLOperation):
 
 
 @irdl_op_definition
+class ScatterOp(IRDLOperation):
+    """StableHLO's `scatter`: the inputs with updates combined in, in row-major order of the
+    updates; an element that would fall outside is left out.
+
+    The body takes scalars of the inputs then of the updates and returns what is stored.
+    """
+
+    name = "tensor.scatter"
+    inputs = var_operand_def(TensorType)
+    scatter_indices = operand_def(TensorType)
+    updates = var_operand_def(TensorType)
+    update_window_dims = prop_def(_INTEGERS)
+    inserted_window_dims = prop_def(_INTEGERS)
+    input_batching_dims = prop_def(_INTEGERS)
+    scatter_indices_batching_dims = prop_def(_INTEGERS)
+    scatter_dims_to_operand_dims = prop_def(_INTEGERS)
+    index_vector_dim = prop_def(_INTEGERS)
+    body = region_def("single_block")
+    results_ = var_result_def(TensorType)
+    traits = traits_def(Pure())
+    irdl_options = (AttrSizedOperandSegments(as_property=True),)
+
+
+@irdl_op_definition
+class SortOp(IRDLOperation):
+    """Sorts the inputs together along `dimension` (one integer); equals keep their order.
+
+    The body takes scalars of the inputs at one place, then at another, and returns an i1:
+    whether the first stands before the second.
+    """
+
+    name = "tensor.sort"
+    inputs = var_operand_def(TensorType)
+    dimension = prop_def(_INTEGERS)
+    body = region_def("single_block")
+    results_ = var_result_def(TensorType)
+    traits = traits_def(Pure())
+
+
+@irdl_op_definition
 class ReturnOp(IRDLOperation):
-    """Ends the body of a reduction."""
+    """Ends the body of a reduction, a scatter or a sort."""
 
     name = "tensor.return"
     arguments = var_operand_def(TensorType)
@@ -735,16 +796,19 @@ TENSOR_OPERATIONS: list[type[IRDLOperation]] = [
     AbsOp, CbrtOp, CeilOp, ConvertOp, CopyOp, CosineOp, CountLeadingZerosOp, ErfOp,
     ExponentialOp, ExponentialMinusOneOp, FloorOp, IsFiniteOp, LogOp, LogPlusOneOp,
     LogisticOp, NegateOp, NotOp, PopcntOp, RoundNearestAfzOp, RoundNearestEvenOp, RsqrtOp,
-    SignOp, SineOp, SqrtOp, TanOp, TanhOp, BitcastConvertOp,
-    AddOp, AndOp, Atan2Op, DivideOp, MaximumOp, MinimumOp, MultiplyOp, OrOp, PowerOp,
+    SignOp, SineOp, SqrtOp, TanOp, TanhOp, BitcastConvertOp, RealOp, ImagOp,
+    ComplexOp, AddOp, AndOp, Atan2Op, DivideOp, MaximumOp, MinimumOp, MultiplyOp, OrOp, PowerOp,
     RemainderOp, ShiftLeftOp, ShiftRightArithmeticOp, ShiftRightLogicalOp, SubtractOp, XorOp,
     CompareOp, SelectOp, ClampOp,
     ConstantOp, ParameterOp, IotaOp, DimensionOp,
     BroadcastInDimOp, ReshapeOp, TransposeOp, SliceOp, DynamicSliceOp, DynamicUpdateSliceOp,
     PadOp, ConcatenateOp, ReverseOp, GatherOp,
-    ReduceOp, ReduceWindowOp, ReturnOp,
+    ReduceOp, ReduceWindowOp, ScatterOp, SortOp, ReturnOp,
     DotGeneralOp, ConvolutionOp,
 ]  # fmt: skip
+
+BODIES = (ReduceOp, ReduceWindowOp, ScatterOp, SortOp)
+"""Operations whose region computes with scalars."""
 
 TENSOR = Dialect("tensor", [*TENSOR_OPERATIONS], [])
 HR = Dialect("hr", [], [DimsAttr, ExprsAttr])

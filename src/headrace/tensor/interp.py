@@ -36,6 +36,7 @@ from headrace.tensor.meaning import (
     elementwise,
     movement,
     packing,
+    placement,
     reduction,
 )
 from headrace.tensor.meaning.arguments import Arguments, Array, Meaning, Reducer, dtype_of_array
@@ -48,6 +49,7 @@ MEANINGS: dict[str, Meaning] = {
     **reduction.MEANINGS,
     **contraction.MEANINGS,
     **packing.MEANINGS,
+    **placement.MEANINGS,
 }
 """Operation name without `tensor.` -> meaning; also `pack`, for parameters only."""
 

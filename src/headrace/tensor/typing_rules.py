@@ -58,6 +58,9 @@ ELEMENT_KINDS: dict[type[Operation], frozenset[str]] = {
     d.TanOp: FLOAT,
     d.TanhOp: FLOAT,
     d.BitcastConvertOp: ANY,
+    d.RealOp: frozenset({"complex"}),
+    d.ImagOp: frozenset({"complex"}),
+    d.ComplexOp: frozenset({"float"}),
     d.AddOp: ANY,
     d.AndOp: LOGICAL,
     d.Atan2Op: FLOAT,
@@ -329,6 +332,57 @@ def _reduce_window(op: d.ReduceWindowOp) -> list[TensorType]:
     return [tensor_type(k, sizes) for k in kinds]
 
 
+def _scatter(op: d.ScatterOp) -> list[TensorType]:
+    inputs, updates = list(op.inputs), list(op.updates)
+    kinds = [dtype_of(i) for i in inputs]
+    if not inputs or [dtype_of(u) for u in updates] != kinds:
+        raise ValueError("one update of its element type is needed for each input")
+    if not dtype_of(op.scatter_indices).is_integer:
+        raise ValueError("scatter indices are integers")
+    scalars = [tensor_type(k, ()) for k in kinds]
+    _require_body(op, scalars, scalars)
+    shape, moved, index = (shape_of(v) for v in (inputs[0], updates[0], op.scatter_indices))
+    if any(shape_of(i) != shape for i in inputs) or any(shape_of(u) != moved for u in updates):
+        raise ValueError("the inputs of a scatter have one shape, and so have its updates")
+    window, inserted = _ints(op.update_window_dims), _ints(op.inserted_window_dims)
+    batching, places = _ints(op.input_batching_dims), _ints(op.scatter_dims_to_operand_dims)
+    vector = _ints(op.index_vector_dim)[0]
+    _dims_in_range("update_window_dims", window, len(moved))
+    _dims_in_range("inserted and batching", [*inserted, *batching], len(shape))
+    _dims_in_range("scatter_dims_to_operand_dims", places, len(shape))
+    if not 0 <= vector <= len(index):
+        raise ValueError(f"index_vector_dim {vector} is beyond rank {len(index)}")
+    if len(window) + len(inserted) + len(batching) != len(shape):
+        raise ValueError("window, inserted and batching dimensions are not those of the input")
+    count = ONE if vector == len(index) else index[vector]
+    if count != as_expr(len(places)):
+        raise ValueError(f"index vectors have {count} elements, the map {len(places)}")
+    scattered = [s for n, s in enumerate(moved) if n not in window]
+    if scattered != [s for n, s in enumerate(index) if n != vector]:
+        raise ValueError("the updates do not have a window for each index vector")
+    return [tensor_type(k, shape) for k in kinds]
+
+
+def _sort(op: d.SortOp) -> list[TensorType]:
+    inputs = list(op.inputs)
+    if not inputs or any(shape_of(i) != shape_of(inputs[0]) for i in inputs):
+        raise ValueError("a sort needs inputs of one shape")
+    _dims_in_range("dimension", _ints(op.dimension), len(shape_of(inputs[0])))
+    scalars = [tensor_type(dtype_of(i), ()) for i in inputs]
+    _require_body(op, scalars, [tensor_type(I1, ())])
+    return [_type(i) for i in inputs]
+
+
+def _require_body(op: Any, scalars: list[TensorType], results: list[TensorType]) -> None:
+    """Checks that the body takes each scalar twice and returns `results`."""
+    block = op.body.blocks[0]
+    if [a.type for a in block.args] != [*scalars, *scalars]:
+        raise ValueError("the body takes left then right scalars of the inputs' types")
+    end = block.last_op
+    if not isinstance(end, d.ReturnOp) or [v.type for v in end.operands] != results:
+        raise ValueError("the body returns other scalars than it should")
+
+
 def _dot_general(op: d.DotGeneralOp) -> SSAValue:
     batch = (_ints(op.lhs_batching_dimensions), _ints(op.rhs_batching_dimensions))
     contract = (_ints(op.lhs_contracting_dimensions), _ints(op.rhs_contracting_dimensions))
@@ -405,6 +459,8 @@ _RULES: dict[type[Operation], Callable[[Any], SSAValue | list[TensorType]]] = {
     d.GatherOp: _gather,
     d.ReduceOp: _reduce,
     d.ReduceWindowOp: _reduce_window,
+    d.ScatterOp: _scatter,
+    d.SortOp: _sort,
     d.DotGeneralOp: _dot_general,
     d.ConvolutionOp: _convolution,
 }

@@ -57,7 +57,7 @@ def _broken_rule(operation: Operation) -> str | None:
         return None if len(operation.body.blocks) == 1 else "a function has one block"
     if isinstance(operation, FuncReturnOp):
         return _broken_return(operation)
-    inside = isinstance(operation.parent_op(), (d.ReduceOp, d.ReduceWindowOp))
+    inside = isinstance(operation.parent_op(), d.BODIES)
     scalar = isinstance(operation, _BODY) and not any(shape_of(v) for v in operation.operands)
     if inside and not scalar:
         return "the body of a reduction computes with scalars"

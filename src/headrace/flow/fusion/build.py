@@ -130,7 +130,8 @@ def _region(
         for operation in node.members
         if operation not in program.clones
         for value in operation.results
-        if any(use.operation not in members for use in value.uses)
+        if isinstance(operation, t.ScatterOp)
+        or any(use.operation not in members for use in value.uses)
     ]
     block = Block()
     inner = dict(mapping)

@@ -7,7 +7,12 @@ from xdsl.ir import Operation, SSAValue
 
 from headrace.flow.fusion.groups import Group, Program
 from headrace.flow.lowering.frame import CannotFuse, Frame
-from headrace.flow.lowering.operations import expands, is_elementwise, is_reduction
+from headrace.flow.lowering.operations import (
+    PLACEMENTS,
+    expands,
+    is_elementwise,
+    is_reduction,
+)
 from headrace.ir.types import shape_of
 from headrace.tensor import dialect as t
 
@@ -22,6 +27,8 @@ def grow(program: Program, root: Operation) -> Group:
     reductions at or behind the root waits for a later root (a residual sum joins the
     later one of its two branches).
     """
+    if isinstance(root, PLACEMENTS):
+        return Group(root)
     attempt = _Attempt(program, root)
     while len(attempt.operations) < _MOST_OPERATIONS and attempt.step():
         pass

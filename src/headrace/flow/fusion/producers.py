@@ -100,6 +100,8 @@ def _is_stored(program: Program, value: SSAValue, level: int) -> bool:
 def accepts(group: Group, operation: Operation) -> bool:
     """Whether a group gains by computing a producer element by element."""
     users = group.users_of(operation)
+    if isinstance(group.root, t.SortOp):
+        return False  # it reads each element many times
     if isinstance(operation, t.ConcatenateOp):
         return not is_reduction(group.root) and not _joins_stored(operation)
     if not is_reduction(group.root):

@@ -184,8 +184,10 @@ def _padded(
     return pull.body.compute("select", (hits, element, constant), dtype)
 
 
-def combiner(operation: t.ReduceOp | t.ReduceWindowOp) -> Combiner:
-    """The region of a reduction as a combiner."""
+def combiner(
+    operation: t.ReduceOp | t.ReduceWindowOp | t.ScatterOp | t.SortOp,
+) -> Combiner:
+    """The region of a reduction, scatter or sort as a combiner."""
     block: Block = operation.body.block
     half = len(block.args) // 2
     names: dict[SSAValue, str] = {}
@@ -197,6 +199,9 @@ def combiner(operation: t.ReduceOp | t.ReduceWindowOp) -> Combiner:
         if isinstance(inner, t.ReturnOp):
             results = tuple(names[v] for v in inner.arguments)
             break
+        if isinstance(inner, (t.ReshapeOp, t.BroadcastInDimOp, t.CopyOp)):
+            names[inner.results[0]] = names[inner.operands[0]]  # of a scalar
+            continue
         result = f"%c{len(body)}"
         names[inner.results[0]] = result
         dtype = dtype_of(inner.results[0])

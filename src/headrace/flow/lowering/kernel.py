@@ -12,7 +12,13 @@ from headrace.base.symbols import Expr, dim
 from headrace.flow.lowering.body import Body
 from headrace.flow.lowering.folds import fold, folding_dtype, inner_names
 from headrace.flow.lowering.frame import CannotFuse, Frame
-from headrace.flow.lowering.operations import integers, is_elementwise, is_reduction
+from headrace.flow.lowering.operations import (
+    PLACEMENTS,
+    integers,
+    is_elementwise,
+    is_reduction,
+)
+from headrace.flow.lowering.placement import scatter, sort
 from headrace.flow.lowering.pull import Pull
 from headrace.ir.types import dtype_of, shape_of
 from headrace.kernel.description import (
@@ -101,7 +107,10 @@ class _Builder:
         if any(r in self.operand_of for r in self.results):
             raise CannotFuse("a result is an operand")
         parts = self._concatenation()
-        if parts is not None:
+        placement = next((o for o in self.operations if isinstance(o, PLACEMENTS)), None)
+        if placement is not None:
+            self._place(placement)
+        elif parts is not None:
             self._concatenate(parts)
         else:
             self.frame = frame_of(self.operations, self.results)
@@ -218,6 +227,27 @@ class _Builder:
                 stores.append(Store(value, operand, pull.coordinates(result)))
             body = _live(pull.body.operations, tuple(s.value for s in stores))
             self.phases.append(Phase(parallel, (), body, None, tuple(stores)))
+
+    # -- scatter and sort ---------------------------------------------------------------
+
+    def _place(self, operation: Operation) -> None:
+        first = len(self.operand_of)
+
+        def pull_at(frame: Frame, axes: Sequence[Axis]) -> Pull:
+            sizes = {**frame.sizes, **{a.name: a.size for a in axes}}
+            return Pull(Body(self.numbers), frame, self.operand_of, self.kept, {}, sizes)
+
+        if isinstance(operation, t.SortOp):
+            places = {result: first + n for n, result in enumerate(self.results)}
+            made = sort(operation, pull_at, places)
+        else:
+            assert isinstance(operation, t.ScatterOp)
+            if tuple(self.results) != tuple(operation.results):
+                raise CannotFuse("a scatter yields all of its results and nothing else")
+            made = scatter(operation, pull_at, first)
+        self.frame = made.frame
+        self.locals += made.locals
+        self.phases += made.phases
 
     # -- concatenation ------------------------------------------------------------------
 

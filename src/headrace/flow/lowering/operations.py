@@ -10,7 +10,10 @@ from headrace.base.symbols import ONE
 from headrace.ir.types import shape_of
 from headrace.tensor import dialect as t
 
-REDUCTIONS = (t.ReduceOp, t.ReduceWindowOp, t.DotGeneralOp, t.ConvolutionOp)
+PLACEMENTS = (t.ScatterOp, t.SortOp)
+"""Operations that say where elements go: a kernel of their own."""
+
+REDUCTIONS = (t.ReduceOp, t.ReduceWindowOp, t.DotGeneralOp, t.ConvolutionOp, *PLACEMENTS)
 """Operations that fold: each is a phase of its own, none is ever computed twice."""
 
 SOURCES = (t.ConstantOp, t.IotaOp, t.DimensionOp)

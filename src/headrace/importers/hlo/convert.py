@@ -359,7 +359,8 @@ def _unary(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
 
 @converter(
     "add", "and", "atan2", "divide", "maximum", "minimum", "multiply", "or", "power",
-    "remainder", "shift_left", "shift_right_arithmetic", "shift_right_logical", "subtract", "xor",
+    "complex", "remainder", "shift_left", "shift_right_arithmetic", "shift_right_logical", "subtract",
+    "xor",
 )  # fmt: skip
 def _binary(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
     lhs, rhs = at.operand(operation, 0), at.operand(operation, 1)
@@ -613,6 +614,48 @@ def _reduce_window(at: FunctionConverter, operation: HloOperation) -> Sequence[V
         base_dilations=_spread(a.get("base_dilations"), rank),
         window_dilations=_spread(a.get("window_dilations"), rank),
     )
+
+
+@converter("scatter")
+def _scatter(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
+    a = operation.attributes
+    n = {**a, **a.get("scatter_dimension_numbers", {})}
+    values = at.operands(operation)
+    count = len(values) // 2
+    return at.builder.scatter(
+        values[:count],
+        values[count],
+        values[count + 1 :],
+        _inline_body(at, operation.regions[0]),
+        update_window_dims=_ints(n.get("update_window_dims", [])),
+        inserted_window_dims=_ints(n.get("inserted_window_dims", [])),
+        scatter_dims_to_operand_dims=_ints(n.get("scattered_dims_to_operand_dims", n.get("scatter_dims_to_operand_dims", []))),
+        index_vector_dim=_ints(n["index_vector_dim"])[0],
+        input_batching_dims=_ints(n.get("input_batching_dims", [])),
+        scatter_indices_batching_dims=_ints(n.get("scatter_indices_batching_dims", [])),
+    )
+
+
+@converter("sort")
+def _sort(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
+    values = at.operands(operation)
+    rank = len(shape_of(values[0]))
+    dimension = _ints(operation.attributes.get("dimension", -1))[0]
+    region = operation.regions[0]
+    # The region's arguments come in pairs, one of either side; the builder's side by side.
+    paired = HloRegion(
+        [*region.arguments[0::2], *region.arguments[1::2]], region.operations
+    )
+    return at.builder.sort(values, dimension % max(rank, 1), _inline_body(at, paired))
+
+
+@converter("real", "imag")
+def _part(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
+    operand, key = at.operand(operation, 0), operation_key(operation.name)
+    if dtype_of(operand).kind == "complex":
+        return [at.builder.unary(key, operand)]
+    zero = at.builder.splat(0, dtype_of(operand), shape_of(operand))
+    return [operand if key == "real" else zero]
 
 
 @converter("dot")

@@ -271,15 +271,22 @@ class _Lowering:
         first = offset * 2
         return [first, first + 1]
 
-    def _load(self, operation: Load) -> Scalar:
-        operand = self.kernel.operands[operation.operand]
+    def _inside(
+        self, operand: Operand, index: tuple[Expr, ...], bounded: tuple[int, ...]
+    ) -> Value | None:
+        """Where an index is inside in the bounded dimensions; None: everywhere."""
         mask: Value | None = None
-        for d in operation.bounded:
-            position = self.indices.value(operation.index[d])
+        for d in bounded:
+            position = self.indices.value(index[d])
             inside = position.lt(self.indices.value(operand.shape[d]))
-            if not self.indices.is_not_negative(operation.index[d]):
+            if not self.indices.is_not_negative(index[d]):
                 inside = position.ge(0) & inside
             mask = inside if mask is None else mask & inside
+        return mask
+
+    def _load(self, operation: Load) -> Scalar:
+        operand = self.kernel.operands[operation.operand]
+        mask = self._inside(operand, operation.index, operation.bounded)
         kind = self._raw_type(operand.dtype)
         zero = self.machine.constant(kind, 0)
         raw = tuple(
@@ -307,8 +314,13 @@ class _Lowering:
         value = self._value(values, store.value)
         if isinstance(store.operand, str):
             self._store_local(store.operand, value, store.index)
-        else:
-            self._write(store.operand, store.index, value)
+            return
+        number, operand = store.operand, self.kernel.operands[store.operand]
+        inside = self._inside(operand, store.index, store.bounded)
+        if inside is None:
+            self._write(number, store.index, value)
+            return
+        self.machine.guarded(inside, lambda: self._write(number, store.index, value))
 
     def _local_elements(self, name: str, index: tuple[Expr, ...]) -> list[Value]:
         local = self.locals[name]

@@ -205,6 +205,23 @@ class MemoryEmitter(OffsetEmitter):
         if access.place in self._nest.scalars:
             self._registers[str(access.place)] = Typed(typed.value, write.dtype)
             return
+        if access.guards:
+            # Only in kernels with a serial phase, which have no vectors.
+            inside = [
+                f.compare("ult", self._index(context, env, i), self._entry.size(size))
+                for i, size in access.guards
+            ]
+            condition = inside[0]
+            for other in inside[1:]:
+                condition = f.binary("and", condition, other)
+            plain = replace(write, access=replace(access, guards=()))
+
+            def stored() -> list[Value]:
+                self._write(context, env, plain, typed)
+                return []
+
+            f.branch(condition, stored, lambda: [])
+            return
         base, _, size_bytes = self._where(access, write.dtype)
         value = self._to_memory(access, write.dtype, typed.value)
         if self._lane_local(context, access):

@@ -19,6 +19,11 @@ FAMILIES: tuple[Family, ...] = (contract, transpose, map_family, row, window, na
 """In the order they are tried; the last takes every legal kernel."""
 
 
+def _families(kernel: Kernel) -> tuple[Family, ...]:
+    """What is tried: of phases in a set order only the naive family knows."""
+    return (naive,) if any(p.serial for p in kernel.phases) else FAMILIES
+
+
 @dataclass(frozen=True)
 class CpuTarget:
     """`cpu:native`, `cpu:x86-64-v3` or `cpu:generic`."""
@@ -35,7 +40,7 @@ class CpuTarget:
 
     def layout_wishes(self, kernel: Kernel) -> Mapping[int, LayoutWish]:
         """The wishes of the first family that has any for this kernel."""
-        for family in FAMILIES:
+        for family in _families(kernel):
             wishes = family.layout_wishes(kernel, self.machine)
             if wishes is not None:
                 return wishes
@@ -55,7 +60,7 @@ class CpuTarget:
 
     def _emit(self, name: str, kernel: Kernel) -> tuple[Module, tuple[Specialisation, ...]]:
         symbol = re.sub(r"[^A-Za-z0-9_.]", "_", name)
-        for family in FAMILIES:
+        for family in _families(kernel):
             schedule = family.match(kernel, self.machine)
             if schedule is not None:
                 module = Module()

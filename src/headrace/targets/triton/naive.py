@@ -47,7 +47,10 @@ class _Writer(SourceWriter):
         if self.arrays:
             buffers.append(BY_NAME["ui32"])
         super().__init__(buffers, kernel.dims)
-        self.orders_memory = bool(self.arrays) or any(o.access == "rw" for o in kernel.operands)
+        again = any(o.access == "rw" for o in kernel.operands) or any(
+            p.serial for p in kernel.phases
+        )
+        self.orders_memory = bool(self.arrays) or again
         self._scratch = Scratch(self, len(kernel.operands), kernel, self.arrays)
 
     def load_array(self, name: str, offset: Value) -> Value:

@@ -98,6 +98,8 @@ _UNARY: dict[str, Callable[[Array], Array]] = {
     "log_plus_one": _precise(np.log1p),
     "logistic": _precise(_logistic),
     "negate": _negate,
+    "real": np.real,
+    "imag": np.imag,
     "not": _not,
     "round_nearest_afz": _round_nearest_afz,
     "round_nearest_even": np.rint,
@@ -150,6 +152,14 @@ def _minimum(x: Array, y: Array) -> Array:
     return np.where((x == 0) & (y == 0), -((-x) + (-y)), smaller)
 
 
+def _complex(x: Array, y: Array) -> Array:
+    """Not `x + 1j * y`, which spreads NaN and infinity to the other part."""
+    x, y = np.broadcast_arrays(x, y)
+    made = np.empty(x.shape, np.result_type(x.dtype, np.complex64))
+    made.real, made.imag = x, y
+    return made
+
+
 def _power(x: Array, y: Array) -> Array:
     if not _is_integer(x):
         if x.dtype.kind == "c":
@@ -177,6 +187,7 @@ def _bitwise(logical: Any, bitwise: Any) -> Callable[[Array, Array], Array]:
 _BINARY: dict[str, Callable[[Array, Array], Array]] = {
     "add": np.add,  # on booleans numpy's sum is logical or, its product logical and
     "and": _bitwise(np.logical_and, np.bitwise_and),
+    "complex": _complex,
     "atan2": lambda y, x: np.arctan2(y.astype(np.float64), x.astype(np.float64)),
     "divide": _divide,
     "maximum": _maximum,

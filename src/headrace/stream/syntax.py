@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from xdsl.dialects.builtin import DenseArrayBase, StringAttr, i64
-from xdsl.ir import Attribute, Block, Region
+from xdsl.ir import Attribute, Block, Region, SSAValue
 from xdsl.irdl import IRDLOperation
 from xdsl.parser import AttrParser, Parser
 from xdsl.printer import Printer
@@ -117,3 +117,29 @@ def print_attributes(printer: Printer, operation: IRDLOperation) -> None:
 def parse_if(parser: Parser, keyword: str, read: Callable[[], Any]) -> Any:
     """What `read` reads behind `keyword`, or None where the keyword is not there."""
     return read() if parser.parse_optional_keyword(keyword) is not None else None
+
+
+def parse_typed_operands(parser: Parser) -> list[SSAValue]:
+    """Reads `(%a, %b : i32, index)`, `()` or nothing."""
+    if parser.parse_optional_punctuation("(") is None:
+        return []
+    if parser.parse_optional_punctuation(")") is not None:
+        return []
+    names = parser.parse_comma_separated_list(
+        parser.Delimiter.NONE, parser.parse_unresolved_operand
+    )
+    at = parser.pos
+    parser.parse_punctuation(":")
+    kinds = parser.parse_comma_separated_list(parser.Delimiter.NONE, parser.parse_type)
+    parser.parse_punctuation(")")
+    return list(parser.resolve_operands(names, kinds, at))
+
+
+def print_typed_operands(printer: Printer, values: Sequence[SSAValue]) -> None:
+    """Prints what `parse_typed_operands` reads."""
+    if not values:
+        return
+    with printer.in_parens():
+        printer.print_list(values, printer.print_operand)
+        printer.print_string(" : ")
+        printer.print_list(values, lambda v: printer.print_attribute(v.type))

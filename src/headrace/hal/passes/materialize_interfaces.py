@@ -40,6 +40,7 @@ from xdsl.rewriter import Rewriter
 
 from headrace.base.errors import Diagnostic, Problems
 from headrace.hal import dialect as hal
+from headrace.hal.interfaces import ACCESS_BITS
 from headrace.ir.model import Model
 from headrace.ir.passes import Pass
 from headrace.kernel.description import Kernel
@@ -290,7 +291,7 @@ def _interface(
         bits = [
             bit
             for bit, there in zip(
-                hal.ACCESS_BITS, (access.read, access.write, access.discard), strict=True
+                ACCESS_BITS, (access.read, access.write, access.discard), strict=True
             )
             if there
         ]

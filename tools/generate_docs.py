@@ -40,23 +40,32 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def prose(docstring: str | None) -> str:
-    """A docstring as Markdown: what looks like HTML is escaped outside code."""
+    """A docstring as Markdown: what looks like HTML is escaped outside code, and what
+    stands below `Attributes:` and the like becomes a list."""
     lines: list[str] = []
+    listing = False
     for line in inspect.cleandoc(docstring or "").split("\n"):
-        if line.startswith("    "):
-            lines.append(line)
+        if re.fullmatch(r"(Attributes|Args|Options|Raises|Returns):", line):
+            listing = True
+            lines += [f"{line}", ""]
             continue
-        parts = line.split("`")
-        parts[::2] = [part.replace("<", "&lt;") for part in parts[::2]]
-        lines.append(
-            "`".join(parts).replace("::", ":") if line.endswith("::") else "`".join(parts)
-        )
+        listing = listing and (line.startswith("    ") or not line)
+        if listing and line:
+            item = re.fullmatch(r"    (\w[\w, ]*): (.*)", line)
+            lines.append(f"- `{item[1]}`: {_escaped(item[2])}" if item else f"  {line.strip()}")
+        elif line.startswith("    "):
+            lines.append(line)
+        else:
+            lines.append(_escaped(line))
     return "\n".join(lines) + "\n"
 
 
-def first_sentence(docstring: str | None) -> str:
-    """The first paragraph of a docstring on one line."""
-    return " ".join(inspect.cleandoc(docstring or "").split("\n\n")[0].split())
+def _escaped(line: str) -> str:
+    """A line outside code: `<` is no tag, `::` before an example is one colon."""
+    parts = line.split("`")
+    parts[::2] = [part.replace("<", "&lt;") for part in parts[::2]]
+    text = "`".join(parts)
+    return text[:-1] if text.endswith("::") else text
 
 
 # -- the command line ------------------------------------------------------------------

@@ -427,6 +427,21 @@ def test_inspect_finds_damage(headrace: Command, compiled: Path) -> None:
     assert "error[HR3104]" in headrace("inspect", "cut.hrx").err
 
 
+@pytest.mark.parametrize(
+    "data", [b"", b"\x7fELF", b"\x7fELF\x02\x01" + bytes(58), b"\x7fELF\x02\x01" + b"\xff" * 90]
+)
+def test_listing_what_is_no_object(data: bytes) -> None:
+    from headrace.base.errors import HeadraceError
+    from headrace.targets.table import disassemble
+
+    if data.endswith(bytes(58)):
+        assert disassemble("elf-object", data).count("\n") == 1
+        return
+    with pytest.raises(HeadraceError, match="HR9413"):
+        disassemble("elf-object", data)
+    assert "no reader" in disassemble("cubin", data)
+
+
 # -- opt ----------------------------------------------------------------------------------
 
 TEXT = """

@@ -55,12 +55,12 @@ class Executor:
     ) -> Outputs:
         """Runs one step; see `Session.__call__`."""
         arrays = args
+        session = self._session
         # The quick way in: as many positional arrays as inputs, all of the right kind.
         if kwargs or len(args) != self._arity or not self._ready(args):
             arrays = self.matcher.bind(args, kwargs)
         key = tuple([array.shape for array in arrays])
         prepared = self._prepared.get(key)
-        session = self._session
         if prepared is None or prepared.versions != session.versions():
             prepared = self._prepare(key, arrays)
         if out is None:

@@ -81,10 +81,10 @@ class PoolMapping:
         """
         status = os.fstat(self._descriptor)
         known = self._identity
-        if (status.st_size, status.st_mtime_ns, status.st_ino) == (
-            known.size_bytes,
-            known.modified_ns,
-            known.inode,
+        if (
+            status.st_mtime_ns == known.modified_ns
+            and status.st_size == known.size_bytes
+            and status.st_ino == known.inode
         ):
             return
         raise error(

@@ -19,6 +19,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from headrace import cli
+from headrace.base.errors import HeadraceError
+from headrace.targets.table import disassemble
 
 SIZE = 40
 
@@ -427,19 +429,24 @@ def test_inspect_finds_damage(headrace: Command, compiled: Path) -> None:
     assert "error[HR3104]" in headrace("inspect", "cut.hrx").err
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"\x7fELF", b"\x7fELF\x02\x01" + bytes(58), b"\x7fELF\x02\x01" + b"\xff" * 90]
-)
-def test_listing_what_is_no_object(data: bytes) -> None:
-    from headrace.base.errors import HeadraceError
-    from headrace.targets.table import disassemble
+EMPTY_OBJECT = b"\x7fELF\x02\x01" + bytes(58)
+NO_OBJECTS = {
+    "empty": b"",
+    "short": b"\x7fELF",
+    "wild": b"\x7fELF\x02\x01" + b"\xff" * 90,
+    "other": b"no object at all" * 8,
+}
 
-    if data.endswith(bytes(58)):
-        assert disassemble("elf-object", data).count("\n") == 1
-        return
+
+@pytest.mark.parametrize("name", NO_OBJECTS)
+def test_listing_what_is_no_object(name: str) -> None:
     with pytest.raises(HeadraceError, match="HR9413"):
-        disassemble("elf-object", data)
-    assert "no reader" in disassemble("cubin", data)
+        disassemble("elf-object", NO_OBJECTS[name])
+
+
+def test_listing_says_what_it_cannot_show() -> None:
+    assert "not listed" in disassemble("elf-object", EMPTY_OBJECT)
+    assert "no reader" in disassemble("cubin", b"")
 
 
 # -- opt ----------------------------------------------------------------------------------
@@ -503,8 +510,6 @@ def test_click_refuses_with_the_same_status(headrace: Command, compiled: Path) -
 def test_debug_lets_the_traceback_through(
     headrace: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headrace.base.errors import HeadraceError
-
     monkeypatch.setenv("HEADRACE_DEBUG", "1")
     monkeypatch.setattr(sys, "argv", ["headrace", "compile", "no.onnx"])
     with pytest.raises(HeadraceError):

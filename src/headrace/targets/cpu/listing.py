@@ -25,7 +25,7 @@ def list_object(data: bytes) -> str:
     """
     try:
         functions = _functions(data)
-    except (struct.error, IndexError, ValueError) as wrong:
+    except (struct.error, IndexError, ValueError, OverflowError) as wrong:
         raise _no_object(str(wrong)) from wrong
     lines = [f"; ELF object, {len(data)} bytes; instructions are not listed (objdump -d does)"]
     lines += [f"{name}: {size} bytes" for name, size in functions]

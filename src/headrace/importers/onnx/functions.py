@@ -108,7 +108,7 @@ def _schema(domain: str, op_type: str, opset: int) -> Any:
 
     try:
         return defs.get_schema(op_type, opset, domain)
-    except defs.SchemaError:
+    except (defs.SchemaError, TypeError):  # TypeError: a version beyond 32 bits
         return None
 
 

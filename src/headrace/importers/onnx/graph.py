@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from headrace.importers.onnx.learnings import Learned
 from headrace.importers.onnx.nodes import Node, read_node
 from headrace.importers.onnx.registry import find_handler, find_size_rule
 from headrace.importers.onnx.values import SMALL_ELEMENTS, Value, read_source, sizes_array
+from headrace.importers.onnx.weights import tensor_source
 from headrace.ir.locations import location
 from headrace.ir.types import dtype_of, shape_of
 from headrace.tensor.build import TensorBuilder
@@ -30,6 +31,14 @@ if TYPE_CHECKING:
     from onnx import AttributeProto, NodeProto
 
 
+_NOT_AS_DEFINED = (
+    AttributeError,
+    IndexError,
+    KeyError,
+    OverflowError,
+    TypeError,
+    ZeroDivisionError,
+)
 _FEW_ELEMENTS = 16  # a float tensor that may take part in arithmetic on sizes
 
 
@@ -101,7 +110,7 @@ class GraphImporter:
             raise
         except ValueError as wrong:
             raise error("HR1206", f"{node.kind}: {wrong}", at=node.place) from wrong
-        except (IndexError, KeyError, TypeError, OverflowError, ZeroDivisionError) as wrong:
+        except _NOT_AS_DEFINED as wrong:
             raise error(
                 "HR1207",
                 f"{node.kind}: its inputs or attributes are not as the operator defines them",
@@ -133,6 +142,8 @@ class GraphImporter:
         tracked = self._by_sizes(context)
         if tracked is not None:
             return [tracked]
+        if node.op_type == "If" and not node.domain:
+            return self._branch(context, scope)
         handler = find_handler(node.domain, node.op_type, context.opset)
         if handler is None:
             return self._call(context, scope)
@@ -165,8 +176,8 @@ class GraphImporter:
             arrays.append(None if value is None else value.sizes)
         try:
             result = rule(context, arrays)
-        except ValueError:
-            return None  # positions that are no constants: an ordinary operation says more
+        except (ValueError, *_NOT_AS_DEFINED):
+            return None  # the ordinary operation, or its error, says more
         if result is None:
             return None
         if isinstance(result, Value):
@@ -174,6 +185,25 @@ class GraphImporter:
         first = context.inputs[0]
         kind = first.dtype if first is not None else I1
         return Value("", kind, tuple(as_expr(s) for s in result.shape), sizes=result)
+
+    def _branch(self, context: NodeContext, scope: Scope) -> list[Value | None]:
+        """The branch that a constant condition takes, put in place of the node."""
+        from onnx import GraphProto
+
+        known = context.known(0)
+        if known is None:
+            raise context.unsupported("the condition depends on data")
+        name = "then_branch" if bool(known.reshape(-1)[0]) else "else_branch"
+        branch = context.attribute(name, GraphProto, None)
+        if branch is None:
+            raise context.malformed(f"'{name}' is missing")
+        inner = replace(scope, values=dict(scope.values), outer=context.node.label)
+        for tensor in branch.initializer:
+            at = f"{context.node.place}: weight '{tensor.name}'"
+            source = tensor_source(tensor, self.folder, at)
+            inner.values[tensor.name] = self.add_source(tensor.name, source)
+        self.run(branch.node, inner)
+        return [inner.values.get(output.name) for output in branch.output]
 
     # -- functions ------------------------------------------------------------------
 

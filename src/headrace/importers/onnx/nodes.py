@@ -38,6 +38,16 @@ class Node:
         return f"{self.domain}.{self.op_type}" if self.domain else self.op_type
 
 
+def require_text(name: object, at: str) -> None:
+    """Refuses a name that is no UTF-8: protobuf hands such names out as bytes.
+
+    Raises:
+        HeadraceError HR1102: it is bytes.
+    """
+    if not isinstance(name, str):
+        raise error("HR1102", "a name in the file is not UTF-8", at=at)
+
+
 def read_node(
     proto: NodeProto,
     index: int,
@@ -46,11 +56,14 @@ def read_node(
     arguments: Mapping[str, AttributeProto] | None = None,
 ) -> Node:
     """The node, with attribute references looked up in a function call's `arguments`."""
+    for text in (proto.name, proto.op_type, proto.domain, *proto.input, *proto.output):
+        require_text(text, f"{file_name}: node {index}")
     name = proto.name or (proto.output[0] if proto.output else "")
     named = f"node '{name}'" if proto.name else f"node {index} ({proto.op_type} -> '{name}')"
     label = f"{outer}/{named}" if outer else named
     attributes: dict[str, AttributeProto] = {}
     for attribute in proto.attribute:
+        require_text(attribute.name, f"{file_name}: {label}")
         if not attribute.ref_attr_name:
             attributes[attribute.name] = attribute
         elif arguments is not None and attribute.ref_attr_name in arguments:
@@ -78,7 +91,7 @@ def attribute_value(attribute: AttributeProto, at: str) -> Any:
     try:
         value = helper.get_attribute_value(attribute)
         if isinstance(value, bytes):
-            return value.decode()
+            return value.decode()  # a wrong encoding is a ValueError
         if isinstance(value, (list, tuple)) or hasattr(value, "__len__"):
             return [v.decode() if isinstance(v, bytes) else v for v in value]
         return value

@@ -22,6 +22,7 @@ from headrace.importers.onnx.dimensions import Dimensions
 from headrace.importers.onnx.functions import FunctionTable
 from headrace.importers.onnx.graph import GraphImporter, Scope
 from headrace.importers.onnx.learnings import Learned
+from headrace.importers.onnx.nodes import require_text
 from headrace.importers.onnx.support import check_operators
 from headrace.importers.onnx.values import Value
 from headrace.importers.onnx.weights import element_dtype, tensor_source
@@ -110,6 +111,8 @@ def _domain(name: str) -> str:
 
 
 def _opsets(model: ModelProto, name: str) -> dict[str, int]:
+    for entry in (*model.opset_import, *model.functions):
+        require_text(entry.domain, name)
     opsets = {_domain(entry.domain): entry.version for entry in model.opset_import}
     version = opsets.get("")
     if version is None:
@@ -128,6 +131,8 @@ def _opsets(model: ModelProto, name: str) -> dict[str, int]:
 
 def _check_names(graph: GraphProto, name: str) -> None:
     """Refuses names that two things have (the single-assignment rule of the IR)."""
+    for thing in (*graph.initializer, *graph.input, *graph.output):
+        require_text(thing.name, name)
     weights = {t.name for t in graph.initializer}
     made: dict[str, str] = {}
     for value in graph.input:
@@ -193,8 +198,9 @@ def _build(
     module = ModuleOp([function])
     spelled = {n: t for n, t in dims.user_names.items() if n != t}
     if spelled:
-        module.attributes["hr.dimension_names"] = DictionaryAttr(
-            {n: StringAttr(t) for n, t in spelled.items()}
+        # Pairs (name, the user's spelling): names need not be identifiers of MLIR.
+        module.attributes["hr.dimension_names"] = ArrayAttr(
+            [ArrayAttr([StringAttr(n), StringAttr(t)]) for n, t in spelled.items()]
         )
     used = _used_names([s for _, shape in kinds for s in shape])
     ranges = {n: r for n, r in dims.ranges.items() if n in used}
@@ -231,6 +237,7 @@ def _input_kinds(
     for value in inputs:
         _check_input(value, f"{name}: input '{value.name}'")
         for size in value.type.tensor_type.shape.dim:
+            require_text(size.dim_param, f"{name}: input '{value.name}'")
             if size.HasField("dim_param") and size.dim_param.isidentifier():
                 dims.named(size.dim_param)
     return [_input_kind(value, dims, f"{name}: input '{value.name}'") for value in inputs]

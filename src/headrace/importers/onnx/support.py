@@ -70,4 +70,6 @@ def _walk(
 def _supported(node: Node, opset: int, functions: FunctionTable) -> bool:
     if find_handler(node.domain, node.op_type, opset) is not None:
         return True
+    if node.kind == "If":
+        return True  # with a constant condition; the walk says more
     return functions.static_nodes(node.domain, node.op_type, opset) is True

@@ -99,7 +99,7 @@ def _stored_array(tensor: TensorProto, kind: DType, shape: tuple[int, ...], at: 
 def _external_source(
     tensor: TensorProto, kind: DType, shape: tuple[int, ...], folder: Path | None, at: str
 ) -> Source:
-    fields = {entry.key: entry.value for entry in tensor.external_data}
+    fields = {str(entry.key): str(entry.value) for entry in tensor.external_data}
     path = _external_path(fields.get("location", ""), folder, at)
     stored_bytes = (_element_count(shape) * kind.bits + 7) // 8
     if kind.kind == "bool" or kind.bits >= 8:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Any
@@ -232,3 +233,32 @@ def test_the_table_finds_importers_by_suffix(tmp_path: Path) -> None:
     assert model.name == "model"
     (tmp_path / "weights.bin").write_bytes(b"")
     assert "HR0201" in _error(lambda: table.load(tmp_path / "weights.bin"))
+
+
+def test_damaged_files_give_errors_or_models(tmp_path: Path) -> None:
+    data = _external(tmp_path).read_bytes()
+    draw = np.random.default_rng(5)
+    path = tmp_path / "damaged.onnx"
+    for _ in range(300):
+        damaged = bytearray(data)
+        damaged[draw.integers(len(data))] = draw.integers(256)
+        path.write_bytes(bytes(damaged))
+        with contextlib.suppress(HeadraceError):
+            load(path)
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_constant_condition_takes_one_branch(taken: bool) -> None:
+    def branch(kind: str, name: str) -> onnx.GraphProto:
+        node = helper.make_node(kind, ["x"], [name])
+        return helper.make_graph([node], name, [], [onnx.ValueInfoProto(name=name)])
+
+    node = helper.make_node(
+        "If", ["c"], ["y"], then_branch=branch("Neg", "a"), else_branch=branch("Abs", "b")
+    )
+    weights = {"c": np.array(taken)}
+    proto = model_of([node], {"x": _WIDE}, ["y"], weights=weights)
+    result = run(import_model(proto), {"x": _WIDE})["y"]
+    np.testing.assert_array_equal(result, -_WIDE if taken else _WIDE)
+    proto = model_of([node], {"x": _WIDE, "c": np.array(taken)}, ["y"])
+    assert "HR1204" in _error(lambda: import_model(proto))

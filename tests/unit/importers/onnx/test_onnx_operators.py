@@ -135,6 +135,11 @@ REDUCTIONS = [
         for k in ("ArgMax", "ArgMin")
         for last in (0, 1)
     ),
+    *(
+        Case("CumSum", (floats(3, 5),), (np.array(1),), {"exclusive": e, "reverse": r})
+        for e in (0, 1)
+        for r in (0, 1)
+    ),
     *(Case(k, (floats(2, 3, 4),), attributes={"axis": 1}) for k in ("Softmax", "LogSoftmax")),
     Case("Softmax", (floats(2, 3, 4),), attributes={"axis": 1}, opset=11),
     Case("Hardmax", (integers(3, 5).astype(np.float32),)),

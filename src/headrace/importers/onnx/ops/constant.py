@@ -7,12 +7,12 @@ from typing import Any
 
 from xdsl.ir import SSAValue
 
-from headrace.base.dtypes import I1, I32, I64, DType
+from headrace.base.dtypes import F32, I1, I32, I64, DType
 from headrace.base.parameters import array_source
 from headrace.base.symbols import Expr, as_expr, product
 from headrace.importers.onnx.context import NodeContext
 from headrace.importers.onnx.registry import Result, onnx_op
-from headrace.importers.onnx.values import Value, sizes_array
+from headrace.importers.onnx.values import SMALL_ELEMENTS, Value, sizes_array
 from headrace.importers.onnx.weights import element_dtype, tensor_source
 from headrace.ir.types import dtype_of, shape_of
 
@@ -138,7 +138,11 @@ def range_(c: NodeContext) -> Result:
     build = c.build
     if kind.is_float:
         start, limit, delta = (float(c.constant(n)) for n in range(3))
+        if delta == 0:
+            raise c.malformed("the step is 0")
         count = max(math.ceil((limit - start) / delta), 0)
+        if count > SMALL_ELEMENTS:
+            return _long_range(c, count, start, delta, kind)
         steps = np.arange(count, dtype=np.float64)
         array = np.asarray(start + steps * delta).astype(kind.numpy_dtype)
         return c.from_source(array_source(array))
@@ -147,6 +151,15 @@ def range_(c: NodeContext) -> Result:
     index = build.iota(kind, (length,), 0)
     scaled = build.binary("multiply", index, build.broadcast_to(step, (length,)))
     return build.binary("add", scaled, build.broadcast_to(first, (length,)))
+
+
+def _long_range(
+    c: NodeContext, count: int, start: float, delta: float, kind: DType
+) -> SSAValue:
+    wide = kind if kind.bits >= 32 else F32
+    index = c.build.iota(wide, (count,), 0)
+    made = c.with_scalar("add", c.with_scalar("multiply", index, delta), start)
+    return c.build.convert(made, kind)
 
 
 def range_length(c: NodeContext, start: Expr, limit: Expr, delta: Expr) -> Expr:

@@ -129,3 +129,21 @@ def arg_extremum(c: NodeContext) -> SSAValue:
     if not c.flag("keepdims", True):
         return found
     return b.reshape(found, (*shape[:axis], as_expr(1), *shape[axis + 1 :]))
+
+
+@onnx_op("CumSum", "CumProd")
+def cumulative(c: NodeContext) -> SSAValue:
+    """Folds, for each place along the axis, the elements up to it (or from it on)."""
+    x, b = c.data(0), c.build
+    kind, shape = dtype_of(x), shape_of(x)
+    axis = c.normal_axis(c.integers_at(1)[0], len(shape))
+    backward, exclusive = c.flag("reverse"), c.flag("exclusive")
+    neutral, reducer = (0, "add") if c.node.op_type == "CumSum" else (1, "multiply")
+    # A new dimension behind the axis holds what is folded.
+    wide = (*shape[: axis + 1], shape[axis], *shape[axis + 1 :])
+    places = [n if n < axis else n + 1 for n in range(len(shape))]
+    spread = b.broadcast_in_dim(x, places, wide)
+    at, source = b.iota(I64, wide, axis), b.iota(I64, wide, axis + 1)
+    direction = ("GT" if exclusive else "GE") if backward else ("LT" if exclusive else "LE")
+    taken = b.select(b.compare(direction, source, at), spread, c.scalar_like(neutral, spread))
+    return b.convert(c.reduce(taken, neutral, [axis + 1], reducer), kind)

@@ -15,6 +15,8 @@ from headrace.base.symbols import Expr
 from headrace.importers.onnx.context import NodeContext
 from headrace.ir.types import shape_of
 
+_LONGEST_TABLE = 1 << 16  # longer constants are computed, not stored
+
 
 class Arithmetic:
     """Elementwise formulas over rank-1 operands: numpy arrays, SSA values, numbers."""
@@ -26,13 +28,13 @@ class Arithmetic:
         """0, 1, ... as floats."""
         import numpy as np
 
-        if length.is_constant:
+        if length.is_constant and length.value <= _LONGEST_TABLE:
             return np.arange(length.value, dtype=np.float64)
         return self.c.build.iota(F32, (length,), 0)
 
     def size(self, value: Expr, length: Expr) -> Any:
         """A size as a float operand for rank-1 operands of `length`."""
-        if value.is_constant and length.is_constant:
+        if value.is_constant and length.is_constant and length.value <= _LONGEST_TABLE:
             return float(value.value)
         scalar = self.c.build.convert(self.c.build.dimension(value, I64), F32)
         return self.c.build.broadcast_in_dim(scalar, (), (length,))

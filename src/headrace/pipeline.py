@@ -60,6 +60,7 @@ STEPS = (
     Step("tensor", "tensor-canonicalize", "known values show further simplifications", _OPTIMISED),
     Step("tensor", "tensor-eliminate-common-subexpressions", "folding makes equals", _OPTIMISED),
     Step("tensor", "tensor-eliminate-dead-code", "and leaves sources unused", _OPTIMISED),
+    Step("flow", "flow-sink-reshapes", "bias and activation stay with the product", _OPTIMISED),
     Step("flow", "flow-form-dispatches{level={level}}", "operations that run as one launch"),
     Step("flow", "flow-outline-dispatches", "bodies leave the program, so that equals show"),
     Step("flow", "flow-deduplicate-executables", "one executable for equal bodies", _OPTIMISED),

@@ -100,8 +100,11 @@ class GraphMaker:
         if not rank:
             return None
         kind = ["add", "maximum", "minimum"][self.random.integers(3)]
-        start = {"add": 0.5, "maximum": -np.inf, "minimum": np.inf}[kind]
-        return self.build.reduce(value, self.build.scalar(start), self._axes(rank), kind)[0]
+        start = self.build.scalar({"add": 0.5, "maximum": -np.inf, "minimum": np.inf}[kind])
+        scalars = [v for v in self.values if not shape_of(v)]
+        if scalars and self.random.integers(2):
+            start = scalars[0]
+        return self.build.reduce(value, start, self._axes(rank), kind)[0]
 
     def _spread(self, folded: SSAValue, value: SSAValue, axes: list[int]) -> SSAValue:
         """A reduction's result at every place it came from, by one of two roads."""

@@ -12,6 +12,7 @@ from headrace.ir.passes import make_pass
 from headrace.tensor.interp import evaluate_function as evaluate_tensor_function
 
 PASSES = (
+    "flow-sink-reshapes",
     "flow-form-dispatches",
     "flow-outline-dispatches",
     "flow-deduplicate-executables",

@@ -136,7 +136,7 @@ def reshape_index(
 
     Works both ways through a reshape: the shapes hold equally many elements.
     """
-    groups = _matching_groups(source, target)
+    groups = matching_groups(source, target)
     if groups is None:
         groups = [(range(len(source)), range(len(target)))]
     result: list[Expr] = [ZERO] * len(target)
@@ -156,7 +156,7 @@ def reshape_index(
     return tuple(result)
 
 
-def _matching_groups(
+def matching_groups(
     source: Sequence[Expr], target: Sequence[Expr]
 ) -> list[tuple[range, range]] | None:
     """Cuts both shapes into runs of equal element counts, as short as they can be."""

@@ -326,7 +326,6 @@ def inspect(
     disassemble: bool = False,
     weights: bool = False,
     verify: bool = False,
-    operators: bool = False,
 ) -> Described:
     """What is inside a `.hrx` or a model file; nothing in it is executed.
 
@@ -337,7 +336,6 @@ def inspect(
 
     if path.suffix == ".hrx":
         return describe.describe_artifact(path, disassemble, weights, verify)
-    del operators
     return describe.describe_model(_import(path, None))
 
 

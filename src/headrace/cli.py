@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,42 +16,22 @@ import click
 
 from headrace.base import knobs
 from headrace.base.errors import HeadraceError, error
-
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-_DEVICE = click.option("--device", default="cpu", show_default=True, help="Where to run.")
-_BUDGET = click.option(
-    "--weight-budget",
-    default="auto",
-    show_default=True,
-    metavar="SIZE",
-    help="Bytes that weights may take: 25MB, 2GiB, 40%, min, max or auto.",
+from headrace.cli_measure import bench, compare
+from headrace.cli_options import (
+    BUDGET,
+    DEVICE,
+    DIMS,
+    FUNCTION,
+    JSON,
+    LEVEL,
+    LIMIT,
+    TARGETS,
+    THREADS,
+    Progress,
+    compiled_path,
+    parse_dims,
+    sizes,
 )
-_LIMIT = click.option(
-    "--memory-limit", default=None, metavar="SIZE", help="Caps everything the module allocates."
-)
-_DIMS = click.option(
-    "--dim",
-    "dims",
-    multiple=True,
-    metavar="NAME=SIZE",
-    help="A named size, e.g. seq=128; when compiling also bounds, e.g. batch=1..64.",
-)
-_TARGETS = click.option(
-    "--target",
-    "targets",
-    multiple=True,
-    default=("cpu",),
-    show_default=True,
-    help="What to compile for: cpu[:native|x86-64-v3|generic], cuda, rocm, vulkan.",
-)
-_LEVEL = click.option(
-    "-O", "level", type=click.IntRange(0, 2), default=2, show_default=True, help="Optimisation."
-)
-_THREADS = click.option("--threads", type=click.IntRange(1), default=None, help="CPU threads.")
-_FUNCTION = click.option(
-    "--function", default=None, help="Entry function; the first by default."
-)
-
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="headrace")
@@ -62,9 +42,9 @@ def cli() -> None:
 @cli.command("compile")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The .hrx to write.")
-@_TARGETS
-@_LEVEL
-@_DIMS
+@TARGETS
+@LEVEL
+@DIMS
 @click.option("--compile-to", "phase", default=None, help="Stop after a phase and print it.")
 @click.option(
     "--print-after", multiple=True, metavar="PASS|all", help="Print the IR after a pass."
@@ -73,7 +53,7 @@ def cli() -> None:
     "--dump-to", type=click.Path(path_type=Path), help="Write the IR after every pass."
 )
 @click.option("--jobs", type=click.IntRange(1), default=None, help="Compiling processes.")
-@_JSON
+@JSON
 def compile_command(
     model: Path,
     output: Path | None,
@@ -96,7 +76,7 @@ def compile_command(
         )
         click.echo(json.dumps({"phase": phase, "text": text}) if as_json else text)
         return
-    with _progress("compiling", as_json) as progress:
+    with Progress("compiling", as_json) as progress:
         made = api.compile(
             model,
             output or model.with_suffix(".hrx").name,
@@ -129,13 +109,13 @@ def compile_command(
 )
 @click.option("--steps", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--report", is_flag=True, help="Print predicted beside measured.")
-@_DEVICE
-@_BUDGET
-@_LIMIT
-@_DIMS
-@_THREADS
-@_FUNCTION
-@_JSON
+@DEVICE
+@BUDGET
+@LIMIT
+@DIMS
+@THREADS
+@FUNCTION
+@JSON
 def run(
     model: Path,
     inputs: tuple[str, ...],
@@ -155,7 +135,7 @@ def run(
     from headrace import api
     from headrace.inputs import read_inputs
 
-    path = _compiled(model, device, as_json)
+    path = compiled_path(model, device, as_json)
     with api.load(
         path,
         device=device,
@@ -164,7 +144,7 @@ def run(
         threads=threads,
     ) as module:
         signature = module.inputs_of(function)
-        arrays = read_inputs(inputs, signature, _sizes(dims), seed)
+        arrays = read_inputs(inputs, signature, sizes(dims), seed)
         outputs: Any = None
         for _ in range(steps):
             outputs = module(**arrays, function=function)
@@ -181,13 +161,13 @@ def run(
     "--curve", type=click.Path(path_type=Path), help="Draw step time by budget (PNG)."
 )
 @click.option("--calibrate", is_flag=True, help="Measure the kernels on this device first.")
-@_DEVICE
-@_BUDGET
-@_LIMIT
-@_DIMS
-@_THREADS
-@_FUNCTION
-@_JSON
+@DEVICE
+@BUDGET
+@LIMIT
+@DIMS
+@THREADS
+@FUNCTION
+@JSON
 def plan(
     model: Path,
     picture: Path | None,
@@ -204,7 +184,7 @@ def plan(
     """Says what stays and what streams, the predicted step, the peak and the minimum."""
     from headrace import api
 
-    path = _compiled(model, device, as_json)
+    path = compiled_path(model, device, as_json)
     with api.load(
         path,
         device=device,
@@ -213,8 +193,8 @@ def plan(
         threads=threads,
     ) as module:
         if calibrate:
-            module.calibrate(_sizes(dims), function=function)
-        made = api.describe_plan(module, _sizes(dims), function, picture, curve)
+            module.calibrate(sizes(dims), function=function)
+        made = api.describe_plan(module, sizes(dims), function, picture, curve)
     if as_json:
         click.echo(json.dumps(made.data))
     else:
@@ -226,17 +206,12 @@ def plan(
 @click.option("--disassemble", is_flag=True, help="Print the code of every kernel.")
 @click.option("--weights", is_flag=True, help="List every weight.")
 @click.option("--verify", is_flag=True, help="Check the hash of every weight.")
-@click.option("--operators", "--ops", is_flag=True, help="List a model file's operators.")
-@_JSON
-def inspect(
-    path: Path, disassemble: bool, weights: bool, verify: bool, operators: bool, as_json: bool
-) -> None:
+@JSON
+def inspect(path: Path, disassemble: bool, weights: bool, verify: bool, as_json: bool) -> None:
     """Says what is inside a .hrx or a model file; executes nothing."""
     from headrace import api
 
-    made = api.inspect(
-        path, disassemble=disassemble, weights=weights, verify=verify, operators=operators
-    )
+    made = api.inspect(path, disassemble=disassemble, weights=weights, verify=verify)
     click.echo(json.dumps(made.data) if as_json else made.text)
 
 
@@ -246,7 +221,7 @@ def inspect(
 @click.option("--verify-each/--no-verify-each", default=True, show_default=True)
 @click.option("--print-locations", is_flag=True, help="Print where each operation came from.")
 @click.option("--list", "list_passes", is_flag=True, help="List every pass.")
-@_JSON
+@JSON
 def opt(
     file: Path | None,
     passes: tuple[str, ...],
@@ -270,11 +245,11 @@ def opt(
 
 @cli.command()
 @click.argument("model", type=click.Path(path_type=Path))
-@_DEVICE
-@_DIMS
-@_THREADS
-@_FUNCTION
-@_JSON
+@DEVICE
+@DIMS
+@THREADS
+@FUNCTION
+@JSON
 def calibrate(
     model: Path,
     device: str,
@@ -286,9 +261,9 @@ def calibrate(
     """Measures a model's kernels and the link on a device; later plans use the profile."""
     from headrace import api
 
-    path = _compiled(model, device, as_json)
+    path = compiled_path(model, device, as_json)
     with api.load(path, device=device, threads=threads) as module:
-        profile = module.calibrate(_sizes(dims), function=function)
+        profile = module.calibrate(sizes(dims), function=function)
     data = {
         "link_bytes_per_s": profile.link_bytes_per_s,
         "kernels": len(profile.kernel_ns),
@@ -297,75 +272,11 @@ def calibrate(
     click.echo(json.dumps(data) if as_json else text)
 
 
+cli.add_command(bench)
+cli.add_command(compare)
+
+
 # -- helpers ------------------------------------------------------------------------
-
-
-def parse_dims(given: Sequence[str]) -> dict[str, int | tuple[int, int | None]]:
-    """`batch=8`, `batch=1..64`, `batch=1..` as sizes and bounds.
-
-    Raises:
-        HeadraceError HR0104: the text is neither.
-    """
-    found: dict[str, int | tuple[int, int | None]] = {}
-    for item in given:
-        name, equals, text = item.partition("=")
-        low, dots, high = text.partition("..")
-        try:
-            if not equals or not name:
-                raise ValueError
-            found[name] = (int(low), int(high) if high else None) if dots else int(low)
-        except ValueError:
-            raise error(
-                "HR0104", f"'{item}' is no size", helps="write NAME=128 or NAME=1..64"
-            ) from None
-    return found
-
-
-def _sizes(given: Sequence[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for name, value in parse_dims(given).items():
-        if not isinstance(value, int):
-            raise error("HR0104", f"'{name}' needs one size here", helps=f"write {name}=128")
-        found[name] = value
-    return found
-
-
-def _compiled(model: Path, device: str, quiet: bool) -> Path:
-    """A `.hrx` as it is; a model file compiled into the cache, once per content."""
-    from headrace import api
-
-    if model.suffix == ".hrx":
-        return model
-    with _progress("compiling", quiet) as progress:
-        return api.compile_cached(model, device, progress)
-
-
-class _progress:
-    """A progress bar on the terminal; nothing where output is piped or JSON."""
-
-    def __init__(self, what: str, quiet: bool) -> None:
-        self.what = what
-        self.quiet = quiet or not sys.stderr.isatty()
-        self.bar: Any = None
-
-    def __enter__(self) -> Callable[[int, int], None] | None:
-        if self.quiet:
-            return None
-        from rich.console import Console
-        from rich.progress import Progress
-
-        self.bar = Progress(console=Console(stderr=True), transient=True)
-        self.bar.start()
-        task = self.bar.add_task(self.what, total=None)
-
-        def show(done: int, total: int) -> None:
-            self.bar.update(task, completed=done, total=total)
-
-        return show
-
-    def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
 
 
 def _read_text(path: Path) -> str:
@@ -399,7 +310,7 @@ def _print_outputs(
             from dataclasses import asdict
 
             data["report"] = asdict(report)
-        click.echo(json.dumps(data, default=str))
+        click.echo(json.dumps(data, default=_plain))
         return
     for name, array in outputs.items():
         shape = "x".join(str(s) for s in array.shape) or "scalar"
@@ -410,6 +321,14 @@ def _print_outputs(
         click.echo(f"saved to {saved}")
     if report is not None:
         click.echo(str(report))
+
+
+def _plain(value: Any) -> float | str:
+    """What JSON has no form for: narrow floats as numbers, all else as text."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return str(value)
 
 
 def _bytes(count: float) -> str:

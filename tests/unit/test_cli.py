@@ -366,6 +366,17 @@ def test_an_output_is_whole_or_as_it_was(headrace: Command, compiled: Path) -> N
     assert Path("y.npz").read_bytes() == b"before"
 
 
+@pytest.mark.parametrize("kind", ["FLOAT16", "BFLOAT16", "DOUBLE", "INT8", "BOOL"])
+def test_json_holds_numbers_of_any_type(headrace: Command, tmp_path: Path, kind: str) -> None:
+    node = helper.make_node("Cast", ["x"], ["y"], to=getattr(TensorProto, kind))
+    path = save_onnx(tmp_path / "cast.onnx", [node], shape=(3,))
+    np.save("x.npy", np.array([0, 1, 2.5], np.float32))
+    done = headrace("run", path, "--input", "@x.npy", "--json")
+    assert done.status == 0, done.err
+    last = {"INT8": 2, "BOOL": 1}.get(kind, 2.5)
+    assert done.data["outputs"]["y"]["values"] == [0, 1, last]
+
+
 # -- planning, inspecting ----------------------------------------------------------------
 
 

@@ -39,8 +39,9 @@ def _keep(phases: list[NestPhase], earlier: int, later: int, arrays: dict[str, A
     if size != second.axes[0].size or (size.is_constant and size.value * 8 > _LIMIT_BYTES):
         return
     changed = {w.access.place for p in phases[earlier:later] for w in (*p.writes, *p.results)}
-    known = {key: name for name, key in _keys(first, changed).items()}
-    wanted = _keys(second, changed)
+    numbers: dict[_Key, int] = {}
+    known = {key: name for name, key in _keys(first, changed, numbers).items()}
+    wanted = _keys(second, changed, numbers)
     for item in second.body:
         key = wanted.get(item.result)
         if not isinstance(item, Compute) or key is None or key not in known:
@@ -57,10 +58,19 @@ def _keep(phases: list[NestPhase], earlier: int, later: int, arrays: dict[str, A
     phases[earlier], phases[later] = first, _without_unused(second)
 
 
-def _keys(phase: NestPhase, changed: set[int | str]) -> dict[str, _Key]:
-    """What each body value is, in terms that two phases share; unknown ones are left out."""
+def _keys(
+    phase: NestPhase, changed: set[int | str], numbers: dict[_Key, int]
+) -> dict[str, int]:
+    """A number for what each body value is, the same in two phases; unknown ones left out.
+
+    `numbers` has those given so far: a value is described by its operands' numbers.
+    """
     names: dict[str, Expr] = {phase.axes[0].name: _COMMON}
-    keys: dict[str, _Key] = {}
+    keys: dict[str, int] = {}
+
+    def number(item: Item, *description: object) -> None:
+        keys[item.result] = numbers.setdefault(description, len(numbers))
+
     for item in phase.body:
         if isinstance(item, Read):
             access = item.access
@@ -69,15 +79,15 @@ def _keys(phase: NestPhase, changed: set[int | str]) -> dict[str, _Key]:
                 continue
             guards = tuple((i.substitute(names), s) for i, s in access.guards)
             offset = access.offset.substitute(names)
-            keys[item.result] = ("read", access.place, offset, guards, repr(item.otherwise))
+            number(item, "read", access.place, offset, guards, repr(item.otherwise))
         elif isinstance(item, Constant):
-            keys[item.result] = ("constant", item.dtype, repr(item.value))
+            number(item, "constant", item.dtype, repr(item.value))
         elif isinstance(item, IndexValue):
             if not any(n in keys for n in item.value.names):
-                keys[item.result] = ("index", item.dtype, item.value.substitute(names))
+                number(item, "index", item.dtype, item.value.substitute(names))
         elif all(o in keys for o in item.operands):
             operands = tuple(keys[o] for o in item.operands)
-            keys[item.result] = (item.operation, item.attribute, item.dtype, operands)
+            number(item, item.operation, item.attribute, item.dtype, operands)
     return keys
 
 

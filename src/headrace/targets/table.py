@@ -28,14 +28,14 @@ def target(spelled: str) -> Target:
     """The target a user names: `cpu`, `cpu:native`, `cuda:sm_90`, `vulkan`.
 
     Raises:
-        HeadraceError HR0101: there is no such target; the message lists the known ones.
+        HeadraceError HR0112: there is no such target; the message lists the known ones.
         HeadraceError HR01xx: the target does not know what stands after the colon.
     """
     name, _, _ = spelled.partition(":")
     row = _ROWS.get(name)
     if row is None:
         known = ", ".join(f"{n}[:{_OPTIONS[n]}]" for n in _ROWS)
-        raise error("HR0101", f"there is no target '{spelled}'", helps=f"known are {known}")
+        raise error("HR0112", f"there is no target '{spelled}'", helps=f"known are {known}")
     module_name, _, function = row.partition(":")
     make = getattr(importlib.import_module(module_name), function)
     return cast(Target, make(spelled))

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 
 from headrace.base.symbols import Expr, Operation, bounds
 from headrace.kernel.description import Kernel
-from headrace.targets.cpu.ir_text import Function, Module, Number, Value, integer, width_of
+from headrace.targets.cpu.ir_text import Function, Module, Value, integer
 from headrace.targets.cpu.machine import Machine
 
 DIM_LIMIT = (1 << 31) - 1
@@ -188,9 +188,3 @@ def function_for(
         has_fma=machine.has("fma"),
         has_round=machine.has("sse4.1"),
     )
-
-
-def lane_count(values: Mapping[str, Value] | list[Number]) -> int:
-    """The widest of some values, in lanes."""
-    items = values.values() if isinstance(values, Mapping) else values
-    return max((width_of(v.type) for v in items if isinstance(v, Value)), default=1)

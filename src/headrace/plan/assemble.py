@@ -308,7 +308,7 @@ class _Assembly:
             compute,
             schedule.timing.stall_ns,
             sum(f.size_bytes for f in fetches),
-            slab.slab_bytes + weights,
+            slab.allocated_bytes + weights,
         )
         return Plan(
             problem.function_index,

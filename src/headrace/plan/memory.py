@@ -15,6 +15,7 @@ from headrace.plan.model import Placement
 from headrace.plan.steps import FlatFunction
 
 ALIGNMENT_BYTES = 64
+PAGE_BYTES = 4096
 _TRIES = 24
 _PLACINGS = 6_000  # of intervals, over all tries: what there is time for
 
@@ -49,6 +50,11 @@ class SlabLayout:
     scratch: dict[int, int]
     placements: tuple[Placement, ...]
     lower_bound_bytes: int
+
+    @property
+    def allocated_bytes(self) -> int:
+        """What the slab takes: memory comes in whole pages of 4 KiB."""
+        return -(-self.slab_bytes // PAGE_BYTES) * PAGE_BYTES
 
 
 def aligned(size_bytes: int) -> int:

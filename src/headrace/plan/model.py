@@ -160,7 +160,7 @@ class Prediction:
         compute_ns: the same with every weight resident.
         stall_ns: the part spent waiting for weights.
         streamed_bytes: bytes fetched per step.
-        peak_bytes: slab + scratch + resident weights + ring.
+        peak_bytes: slab with scratch, in whole pages + resident weights + ring.
     """
 
     step_ns: int

@@ -56,7 +56,7 @@ class Problem:
     @property
     def slab_bytes(self) -> int:
         """Transients and scratch."""
-        return self.slab.slab_bytes
+        return self.slab.allocated_bytes
 
     @property
     def variable_bytes(self) -> int:

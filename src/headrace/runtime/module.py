@@ -312,7 +312,7 @@ class Module:
         ]
         stalls.sort(key=lambda stall: (-stall[1], stall[0]))
         properties = self.device.properties
-        held = self.weights.held_bytes + sum(s.held_bytes for s in sessions)
+        beside = sum(s.held_bytes - s.staging_bytes for s in sessions)
         return Report(
             device=properties.name,
             driver=properties.driver,
@@ -324,7 +324,7 @@ class Module:
             predicted_stall_ns=plan.prediction.stall_ns,
             measured_stall_ns=times.stall_ns // steps if times is not None else 0,
             predicted_peak_bytes=plan.prediction.peak_bytes,
-            measured_peak_bytes=held,
+            measured_peak_bytes=self.weights.held_bytes + beside,
             staging_bytes=sum(s.staging_bytes for s in sessions),
             weight_budget_bytes=plan.budget_bytes,
             minimum_budget_bytes=plan.minimum_budget_bytes,

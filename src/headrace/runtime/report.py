@@ -35,9 +35,9 @@ class Report:
         steps: how many were measured with this plan.
         predicted_step_ns, measured_step_ns: of a steady step; measured is the median.
         predicted_stall_ns, measured_stall_ns: waiting for weights, per step.
-        predicted_peak_bytes: slab, weights and ring; measured_peak_bytes: slab,
-            variables and staging held by all sessions, and weights.
-        staging_bytes: of these, for inputs and outputs that had to be copied.
+        predicted_peak_bytes: slab, weights and ring; measured_peak_bytes: slab and
+            variables held by all sessions, and weights.
+        staging_bytes: held beside these for inputs and outputs that had to be copied.
         weight_budget_bytes, minimum_budget_bytes, stored_bytes: of weights.
         streamed_bytes: brought by each step.
         weights: one line per weight, in the order of the file.

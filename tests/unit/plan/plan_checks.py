@@ -13,11 +13,16 @@ from headrace.plan.model import (
 )
 
 
+def allocated_bytes(plan: Plan) -> int:
+    """What the slab takes: whole pages."""
+    return -(-plan.slab_bytes // 4096) * 4096
+
+
 def check_plan(module: s.Module, plan: Plan, budget: int) -> None:
     """Asserts all of it."""
     segments = module.segments
     resident = sum(segments[i].size_bytes for i in plan.resident)
-    rows = plan.prediction.peak_bytes - plan.slab_bytes - resident - plan.ring_bytes
+    rows = plan.prediction.peak_bytes - allocated_bytes(plan) - resident - plan.ring_bytes
     assert rows >= 0
     assert resident + plan.ring_bytes + rows <= budget
     assert plan.prediction.streamed_bytes == sum(f.size_bytes for f in plan.fetches)

@@ -6,7 +6,7 @@ import time
 
 import plan_chains as chains
 import pytest
-from plan_checks import check_plan
+from plan_checks import allocated_bytes, check_plan
 
 from headrace.base.errors import HeadraceError
 from headrace.plan import planner
@@ -80,7 +80,7 @@ def test_everything_fits_so_nothing_streams():
     assert plan.fetches == () and plan.ring_bytes == 0
     assert len(plan.resident) == len(module.segments)
     assert plan.prediction.stall_ns == 0
-    assert plan.prediction.peak_bytes == plan.slab_bytes + prepared.stored_bytes
+    assert plan.prediction.peak_bytes == allocated_bytes(plan) + prepared.stored_bytes
 
 
 def test_a_chain_streams_in_the_shadow_of_its_computing_at_the_minimum():

@@ -18,6 +18,7 @@ from headrace.base import knobs
 from headrace.base.errors import error
 
 if TYPE_CHECKING:
+    from headrace.artifact.writer import ModuleParts, WeightSpec
     from headrace.ir.model import Model
     from headrace.kernel.target import Target
     from headrace.runtime.module import Module
@@ -67,6 +68,20 @@ class Described:
     data: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Compiled:
+    """A model compiled, not yet written.
+
+    Attributes:
+        classes: the modules at the end of the hal phase, by device class.
+        parts, weights: what `artifact.writer.write_artifact` writes.
+    """
+
+    classes: Mapping[str, Model]
+    parts: ModuleParts
+    weights: Sequence[WeightSpec]
+
+
 # -- compiling ------------------------------------------------------------------------
 
 
@@ -100,11 +115,36 @@ def compile(
         HeadraceError: HR0xxx a wrong argument, HR1xxx the model cannot be imported,
             HR2xxx it cannot be compiled, HR3xxx the file cannot be written.
     """
-    from headrace.artifact.schema import Provenance
     from headrace.artifact.writer import write_artifact
+    from headrace.tensor.interp import evaluate_source
+
+    made = compile_parts(
+        model,
+        targets=targets,
+        level=level,
+        dims=dims,
+        jobs=jobs,
+        progress=progress,
+        inspection=inspection,
+    )
+    write_artifact(output, made.parts, made.weights, evaluate_source)
+    return Path(output)
+
+
+def compile_parts(
+    model: PathLike | Model,
+    *,
+    targets: Sequence[str],
+    level: int,
+    dims: Mapping[str, DimensionChoice] | None,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+    inspection: Inspection | None = None,
+) -> Compiled:
+    """All of `compile` but the writing; see there."""
+    from headrace.artifact.schema import Provenance
     from headrace.assemble import assemble
     from headrace.pipeline import compile_to
-    from headrace.tensor.interp import evaluate_source
     from headrace.translation import tasks_of, translate
 
     found = _targets(targets)
@@ -126,8 +166,7 @@ def compile(
         imported.dimension_ranges,
         provenance,
     )
-    write_artifact(output, parts, weights, evaluate_source)
-    return Path(output)
+    return Compiled(made.classes, parts, weights)
 
 
 def from_keras(model: Any, *, dims: Mapping[str, DimensionChoice] | None = None) -> Model:
@@ -318,6 +357,81 @@ def describe_plan(
     from headrace.describe import describe_plan as describe
 
     return describe(module, dims, function, picture, curve)
+
+
+def bench(
+    path: PathLike,
+    *,
+    device: str = "cpu",
+    budgets: Sequence[int | str] = ("max",),
+    runs: int = 50,
+    warm: int = 3,
+    calibrate: bool = False,
+    inputs: Sequence[str] = ("random",),
+    seed: int = 0,
+    dims: Mapping[str, int] | None = None,
+    threads: int | None = None,
+    function: str | None = None,
+) -> Described:
+    """Times calls of a `.hrx` at each weight budget, predicted beside measured.
+
+    Args:
+        inputs: as `headrace run --input` takes them.
+        runs: timed calls of each budget, after `warm` others.
+
+    Raises: as `load`; HR03xx: the inputs do not fit.
+    """
+    from headrace import measure
+
+    data = measure.bench(
+        path,
+        device,
+        budgets,
+        runs,
+        warm,
+        calibrate,
+        inputs,
+        seed,
+        dims or {},
+        threads,
+        function,
+    )
+    return Described(measure.bench_text(data), data)
+
+
+def compare(
+    model: PathLike,
+    target: str = "cpu",
+    *,
+    against: str = "interp",
+    tolerance: float | None = None,
+    inputs: Sequence[str] = ("random",),
+    seed: int = 0,
+    level: int = 2,
+    dims: Mapping[str, DimensionChoice] | None = None,
+    threads: int | None = None,
+    function: str | None = None,
+    progress: Progress | None = None,
+) -> Described:
+    """Finds the first dispatch of a model that a device computes otherwise than it should.
+
+    Args:
+        against: `interp`: every dispatch on the device beside the kernel interpreter on the
+            same inputs; `onnxruntime`: the outputs of an ONNX file first, the dispatches
+            only where these differ.
+        tolerance: allowed error as a part of the largest value; by element type for None.
+
+    Raises: as `compile` and `load`; HR0120: it is no model file; HR0121:
+        onnxruntime cannot be the judge.
+    """
+    from headrace.compare import Request, compare_model, comparison_text
+
+    request = Request(
+        Path(model), target, against, tolerance, tuple(inputs), seed, level, dict(dims or {}),
+        threads, function,
+    )  # fmt: skip
+    data = compare_model(request, progress)
+    return Described(comparison_text(data), data)
 
 
 def inspect(

@@ -33,6 +33,7 @@ from headrace.cli_options import (
     sizes,
 )
 
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="headrace")
 def cli() -> None:

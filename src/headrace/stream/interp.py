@@ -68,9 +68,13 @@ def kernels_of(module: ModuleOp) -> dict[tuple[str, str], Kernel]:
 
 
 def run_program(
-    model: Model, kernels: Kernels, inputs: Mapping[str, Any], function: str
+    model: Model,
+    kernels: Kernels,
+    inputs: Mapping[str, Any],
+    function: str,
+    machine_type: type[Machine] | None = None,
 ) -> dict[str, Any]:
-    """`run` with the kernels given; see there."""
+    """`run` with the kernels given, and the machine that runs them; see there."""
     found = SymbolTable.lookup_symbol(model.ir, function)
     if not isinstance(found, FuncOp):
         raise error("HR9509", f"there is no function @{function}")
@@ -87,7 +91,7 @@ def run_program(
     outputs = [a for a in arguments if argument_io(a) == "output"]
     for argument in outputs:
         buffers[argument] = _allocate(_shape(argument, dims), _type(argument))
-    machine = Machine(model, kernels, dims)
+    machine = (machine_type or Machine)(model, kernels, dims)
     machine.run(found.body.block, buffers)
     return {
         argument_name(a): buffers[a]
@@ -156,6 +160,14 @@ class Machine:
         kernel = self._kernels.get((op.executable_name, op.export_name))
         if kernel is None:
             raise error("HR9509", f"no kernel for {op.entry_point}", at=place_of(op))
+        self.dispatch(op, kernel, buffers)
+
+    def dispatch(self, op: DispatchOp, kernel: Kernel, buffers: Buffers) -> None:
+        """Runs a kernel on the buffers of a dispatch, in place."""
+        evaluate(kernel, self.views(op, kernel, buffers), self.constants(op, kernel))
+
+    def views(self, op: DispatchOp, kernel: Kernel, buffers: Buffers) -> list[Any]:
+        """The part of a buffer that each operand of a dispatch is, of its element type."""
         views: list[Any] = []
         rows = zip(
             kernel.operands, op.resources, op.offsets.exprs, op.lengths.exprs, strict=True
@@ -166,8 +178,12 @@ class Machine:
             if len(part) != size:
                 raise error("HR9504", f"{op.name} reaches behind a resource", at=place_of(op))
             views.append(part.view(operand.dtype.numpy_dtype))
+        return views
+
+    def constants(self, op: DispatchOp, kernel: Kernel) -> dict[str, int]:
+        """The named dimensions of a dispatch's kernel."""
         words = [self._value(scalar_expr(v)) for v in op.constants]
-        evaluate(kernel, views, dict(zip(kernel.dims, words, strict=True)))
+        return dict(zip(kernel.dims, words, strict=True))
 
     def _copy(self, op: CopyOp, buffers: Buffers) -> None:
         length = self._value(op.length.exprs[0])

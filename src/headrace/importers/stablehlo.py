@@ -260,7 +260,7 @@ class _Walker:
 
 
 _DENSE = re.compile(r"dense<(.*?)> : ", re.DOTALL)
-_READ_AS_TEXT = frozenset(n for n, k in BY_NAME.items() if k.bits < 8 or k.is_float and (k.bits < 16 or n == "bf16"))  # fmt: skip
+_READ_AS_TEXT = frozenset(n for n, k in BY_NAME.items() if k.bits < 8 or (k.is_float and (k.bits < 16 or n == "bf16")))  # fmt: skip
 """Element types that the bindings cannot hand out as arrays."""
 _LOCATION = re.compile(r'"?([^"]*)"?:(\d+):(\d+)')
 

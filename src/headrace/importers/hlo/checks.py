@@ -118,6 +118,7 @@ class _Extraction:
     function: HloFunction
     data: dict[str, Any] = field(default_factory=dict[str, Any])
     types: dict[str, HloType] = field(default_factory=dict[str, HloType])
+    given: set[str] = field(default_factory=set[str])
 
     def run(self) -> CheckedFunction:
         operations = list(self._spread())
@@ -162,6 +163,8 @@ class _Extraction:
                 if constants is not None:
                     for name, constant in zip(operation.results, constants, strict=True):
                         self.data[name] = _spread_out(constant)
+                        self.given.add(name)
+                        yield replace(constant, results=[name])
                     continue
             if operation.name.endswith("constant") and len(operation.results) == 1:
                 self.data[operation.results[0]] = _spread_out(operation)
@@ -172,8 +175,7 @@ class _Extraction:
     ) -> dict[str, None]:
         """Constants that become inputs: data of calls, and what is computed with nothing
         else than constants."""
-        own = {o.results[0] for o in operations if o.results and o.results[0] in self.data}
-        lifted = {name: None for name in self.data if name not in own}
+        lifted = {name: None for name in self.data if name in self.given}
         static: set[str] = set()
         for operation in operations:
             key = operation.name.rpartition(".")[2]
@@ -181,13 +183,15 @@ class _Extraction:
             for n, name in enumerate(operation.operands):
                 if n in _STATIC_OPERANDS.get(key, ()) or (key in _STARTS and n >= half):
                     static.add(name)
-            if key in _OPAQUE or operation.regions and key not in (*_STARTS, "scatter", "sort", "select_and_scatter"):
+            if key in _OPAQUE or (
+                operation.regions
+                and key not in (*_STARTS, "scatter", "sort", "select_and_scatter")
+            ):
                 continue  # fmt: skip
             read = [
                 name
                 for n, name in enumerate(operation.operands)
-                if n not in _STATIC_OPERANDS.get(key, ())
-                and not (key in _STARTS and n >= half)
+                if n not in _STATIC_OPERANDS.get(key, ()) and not (key in _STARTS and n >= half)
             ]
             if all(name in self.data for name in read):
                 lifted.update((name, None) for name in read)
@@ -203,7 +207,7 @@ class _Extraction:
             for name in inner.operands
         }
         kept = static | captured
-        return {name: None for name in lifted if name not in kept or name not in own}
+        return {name: None for name in lifted if name not in kept}
 
     def _check(
         self, check: HloOperation, lifted: Mapping[str, None], results: dict[str, int]

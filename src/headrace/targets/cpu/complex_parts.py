@@ -6,16 +6,21 @@ Every complex value `v` becomes `v.re` and `v.im`, every access two: elements 2 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import cast
 
 from headrace.base.dtypes import F32, F64, I1, DType
 from headrace.base.errors import error
 from headrace.kernel.description import Combiner, Compute, Constant, Reduction, Scalar
+from headrace.targets.cpu.complex_functions import (
+    FUNCTIONS,
+    TRANSCENDENTAL,
+    Pair,
+    Parts,
+    magnitude,
+)
 from headrace.targets.cpu.nest import Access, Array, Item, Nest, NestPhase, Read, Write
-
-Pair = tuple[str, str]
 
 
 def has_complex(nest: Nest) -> bool:
@@ -78,30 +83,6 @@ def _phase(phase: NestPhase, scalars: Mapping[str, DType]) -> NestPhase:
         results=results,
         writes=splitter.writes(phase.writes),
     )
-
-
-@dataclass
-class _Real:
-    """A builder of float operations of one type."""
-
-    body: list[Item]
-    dtype: DType
-    prefix: str
-
-    def apply(self, operation: str, *operands: str, dtype: DType | None = None) -> str:
-        name = f"{self.prefix}.{len(self.body)}"
-        self.body.append(Compute(name, operation, operands, dtype or self.dtype))
-        return name
-
-    def constant(self, value: float) -> str:
-        name = f"{self.prefix}.{len(self.body)}"
-        self.body.append(Constant(name, self.dtype, value))
-        return name
-
-    def compare(self, direction: str, left: str, right: str) -> str:
-        name = f"{self.prefix}.{len(self.body)}"
-        self.body.append(Compute(name, "compare", (left, right), I1, direction))
-        return name
 
 
 class _Splitter:
@@ -185,7 +166,7 @@ class _Splitter:
         if item.operation == "convert":
             self._convert(item, inputs[0])
             return
-        real = _Real(self.body, part_type(item.dtype), item.result)
+        real = Parts(self.body, part_type(item.dtype), item.result)
         if item.dtype.kind != "complex":
             self._to_real(real, item)
             return
@@ -197,15 +178,28 @@ class _Splitter:
                 real.apply("select", predicate, a, b) for a, b in zip(yes, no, strict=True)
             )
         else:
-            function = _FUNCTIONS.get(item.operation)
-            if function is None:
-                raise error(
-                    "HR2432",
-                    f"the cpu target has no code for '{item.operation}' of {item.dtype.name}",
-                )
-            pair = function(real, *(_parts(o) for o in item.operands))
+            pair = self._function(real, item)
         for name, part in zip(_parts(item.result), pair, strict=True):
             self.body.append(Compute(name, "copy", (part,), real.dtype))
+
+    def _function(self, real: Parts, item: Compute) -> Pair:
+        if item.operation == "complex":
+            left, right = item.operands
+            return left, right
+        function = FUNCTIONS.get(item.operation)
+        if function is None:
+            raise error(
+                "HR2432",
+                f"the cpu target has no code for '{item.operation}' of {item.dtype.name}",
+            )
+        operands = [_parts(o) for o in item.operands]
+        if item.operation not in TRANSCENDENTAL or real.dtype == F64:
+            return function(real, *operands)
+        # Of f32 in f64: formulas of several steps then round once.
+        wide = Parts(self.body, F64, f"{item.result}.wide")
+        given = [(wide.apply("convert", z[0]), wide.apply("convert", z[1])) for z in operands]
+        found = function(wide, *given)
+        return real.apply("convert", found[0]), real.apply("convert", found[1])
 
     def _convert(self, item: Compute, from_complex: bool) -> None:
         (source,) = item.operands
@@ -222,11 +216,13 @@ class _Splitter:
         self.body.append(Compute(real, "convert", (source,), dtype))
         self.body.append(Constant(imaginary, dtype, 0.0))
 
-    def _to_real(self, real: _Real, item: Compute) -> None:
-        """`abs`, `compare` and `is_finite`: a complex operand, another result."""
+    def _to_real(self, real: Parts, item: Compute) -> None:
+        """`abs`, `real`, `compare` and the like: a complex operand, another result."""
         operands = [_parts(o) for o in item.operands]
-        if item.operation == "abs":
-            last = _magnitude(real, operands[0])
+        if item.operation in ("real", "imag"):
+            last = operands[0][0 if item.operation == "real" else 1]
+        elif item.operation == "abs":
+            last = magnitude(real, operands[0])
         elif item.operation == "is_finite":
             both = [real.apply("is_finite", p, dtype=I1) for p in operands[0]]
             last = real.apply("and", *both, dtype=I1)
@@ -245,82 +241,3 @@ class _Splitter:
 
 def _both(value: Scalar) -> tuple[float, float]:
     return complex(value).real, complex(value).imag
-
-
-def _magnitude(f: _Real, z: Pair) -> str:
-    """sqrt(re**2 + im**2) without overflow on the way."""
-    a, b = (f.apply("abs", p) for p in z)
-    large, small = f.apply("maximum", a, b), f.apply("minimum", a, b)
-    plain = f.compare("LE", large, f.constant(0.0))
-    infinite = f.compare("EQ", large, f.constant(float("inf")))
-    ratio = f.apply("divide", small, large)
-    one = f.constant(1.0)
-    root = f.apply("sqrt", f.apply("add", f.apply("multiply", ratio, ratio), one))
-    found = f.apply("multiply", large, root)
-    found = f.apply("select", plain, large, found)
-    return f.apply("select", infinite, large, found)
-
-
-def _each(operation: str) -> Callable[..., Pair]:
-    def apply(f: _Real, *operands: Pair) -> Pair:
-        return (
-            f.apply(operation, *(o[0] for o in operands)),
-            f.apply(operation, *(o[1] for o in operands)),
-        )
-
-    return apply
-
-
-def _multiply(f: _Real, x: Pair, y: Pair) -> Pair:
-    m = f.apply
-    real = m("subtract", m("multiply", x[0], y[0]), m("multiply", x[1], y[1]))
-    imaginary = m("add", m("multiply", x[0], y[1]), m("multiply", x[1], y[0]))
-    return real, imaginary
-
-
-def _divide(f: _Real, x: Pair, y: Pair) -> Pair:
-    """x * conj(y) / |y|**2, with y scaled by its magnitude first."""
-    m = f.apply
-    size = _magnitude(f, y)
-    unit = m("divide", y[0], size), m("negate", m("divide", y[1], size))
-    product = _multiply(f, x, unit)
-    return m("divide", product[0], size), m("divide", product[1], size)
-
-
-def _exponential(f: _Real, z: Pair) -> Pair:
-    size = f.apply("exponential", z[0])
-    return (
-        f.apply("multiply", size, f.apply("cosine", z[1])),
-        f.apply("multiply", size, f.apply("sine", z[1])),
-    )
-
-
-def _log(f: _Real, z: Pair) -> Pair:
-    return f.apply("log", _magnitude(f, z)), f.apply("atan2", z[1], z[0])
-
-
-def _sqrt(f: _Real, z: Pair) -> Pair:
-    """The principal root: by its larger part, the other from it."""
-    m = f.apply
-    half, zero = f.constant(0.5), f.constant(0.0)
-    size = m("add", _magnitude(f, z), m("abs", z[0]))
-    large = m("sqrt", m("multiply", size, half))
-    small = m("divide", m("multiply", m("abs", z[1]), half), large)
-    small = m("select", f.compare("EQ", large, zero), zero, small)
-    right = f.compare("GE", z[0], zero)
-    real, imaginary = m("select", right, large, small), m("select", right, small, large)
-    below = f.compare("LT", z[1], zero)
-    return real, m("select", below, m("negate", imaginary), imaginary)
-
-
-_FUNCTIONS: dict[str, Callable[..., Pair]] = {
-    "add": _each("add"),
-    "subtract": _each("subtract"),
-    "negate": _each("negate"),
-    "copy": _each("copy"),
-    "multiply": _multiply,
-    "divide": _divide,
-    "exponential": _exponential,
-    "log": _log,
-    "sqrt": _sqrt,
-}

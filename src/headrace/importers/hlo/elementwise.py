@@ -1,0 +1,135 @@
+"""Elementwise operations, with the implicit broadcasts of older dialects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from xdsl.ir import SSAValue
+
+from headrace.base.symbols import ONE
+from headrace.importers.hlo.helpers import (
+    result_type,
+)
+from headrace.importers.hlo.registry import Value, converter, integers_of, operation_key
+from headrace.importers.hlo.tree import HloOperation
+from headrace.ir.types import dtype_of, shape_of
+from headrace.tensor.build import TensorBuilder
+
+if TYPE_CHECKING:
+    from headrace.importers.hlo.convert import FunctionConverter
+
+
+@converter(
+    "abs", "cbrt", "ceil", "copy", "cosine", "count_leading_zeros", "erf", "exponential",
+    "exponential_minus_one", "floor", "is_finite", "log", "log_plus_one", "logistic", "negate",
+    "not", "popcnt", "round_nearest_afz", "round_nearest_even", "rsqrt", "sign", "sine", "sqrt",
+    "tan", "tanh",
+)  # fmt: skip
+def _unary(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
+    return [at.builder.unary(operation_key(operation.name), at.operand(operation, 0))]
+
+
+@converter(
+    "add", "and", "atan2", "divide", "maximum", "minimum", "multiply", "or", "power",
+    "complex", "remainder", "shift_left", "shift_right_arithmetic", "shift_right_logical", "subtract",
+    "xor",
+)  # fmt: skip
+def _binary(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
+    lhs, rhs = at.operand(operation, 0), at.operand(operation, 1)
+    lhs, rhs = _broadcast_pair(at.builder, lhs, rhs, operation.attributes)
+    return [at.builder.binary(operation_key(operation.name), lhs, rhs)]
+
+
+def _broadcast_pair(
+    builder: TensorBuilder, lhs: SSAValue, rhs: SSAValue, attributes: dict[str, Any]
+) -> tuple[SSAValue, SSAValue]:
+    """xla_hlo of 2019 and CHLO broadcast implicitly, by `broadcast_dimensions` or at the end."""
+    left, right = shape_of(lhs), shape_of(rhs)
+    if left == right:
+        return lhs, rhs
+    given = attributes.get("broadcast_dimensions")
+    if len(left) < len(right):
+        dims = (
+            integers_of(given)
+            if given is not None
+            else range(len(right) - len(left), len(right))
+        )
+        return builder.broadcast_in_dim(lhs, list(dims), right), rhs
+    dims = integers_of(given) if given is not None else range(len(left) - len(right), len(left))
+    if len(left) > len(right):
+        return lhs, builder.broadcast_in_dim(rhs, list(dims), left)
+    shape = [b if a == ONE else a for a, b in zip(left, right, strict=True)]
+    return builder.broadcast_to(lhs, shape), builder.broadcast_to(rhs, shape)
+
+
+@converter("broadcast_add", "broadcast_subtract", "broadcast_multiply", "broadcast_divide",
+           "broadcast_maximum", "broadcast_minimum", "broadcast_power")  # fmt: skip
+def _broadcast_binary(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
+    lhs, rhs = _broadcast_pair(
+        at.builder, at.operand(operation, 0), at.operand(operation, 1), operation.attributes
+    )
+    return [
+        at.builder.binary(operation_key(operation.name).removeprefix("broadcast_"), lhs, rhs)
+    ]
+
+
+@converter("square")
+def _square(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
+    value = at.operand(operation, 0)
+    return [at.builder.binary("multiply", value, value)]
+
+
+_DIRECTIONS = {
+    "eq": "EQ", "ne": "NE", "slt": "LT", "sle": "LE", "sgt": "GT", "sge": "GE",
+    "oeq": "EQ", "une": "NE", "olt": "LT", "ole": "LE", "ogt": "GT", "oge": "GE",
+}  # fmt: skip
+
+
+@converter("compare", "cmpi", "cmpf")
+def _compare(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
+    attributes = operation.attributes
+    direction = attributes.get("comparison_direction", attributes.get("predicate", ""))
+    text = str(direction)
+    lhs, rhs = _broadcast_pair(
+        at.builder, at.operand(operation, 0), at.operand(operation, 1), attributes
+    )
+    return [at.builder.compare(_DIRECTIONS.get(text, text.upper()), lhs, rhs)]
+
+
+@converter("select")
+def _select(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
+    predicate, on_true, on_false = at.operands(operation)
+    if not shape_of(predicate):
+        predicate = at.builder.broadcast_in_dim(predicate, (), shape_of(on_true))
+    return [at.builder.select(predicate, on_true, on_false)]
+
+
+@converter("clamp")
+def _clamp(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
+    low, value, high = at.operands(operation)
+    shape = shape_of(value)
+    low, high = (
+        b if shape_of(b) == shape else at.builder.broadcast_in_dim(b, (), shape)
+        for b in (low, high)
+    )
+    return [at.builder.clamp(low, value, high)]
+
+
+@converter("convert")
+def _convert(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
+    return [at.builder.convert(at.operand(operation, 0), result_type(operation).dtype)]
+
+
+@converter("bitcast_convert")
+def _bitcast_convert(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
+    return [at.builder.bitcast_convert(at.operand(operation, 0), result_type(operation).dtype)]
+
+
+@converter("real", "imag")
+def _part(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
+    operand, key = at.operand(operation, 0), operation_key(operation.name)
+    if dtype_of(operand).kind == "complex":
+        return [at.builder.unary(key, operand)]
+    zero = at.builder.splat(0, dtype_of(operand), shape_of(operand))
+    return [operand if key == "real" else zero]

@@ -26,7 +26,7 @@ BROKEN = [
     ("softmax", "exponential(%v3)", "exponent(%v3)", "no such operation"),
     ("softmax", "load x[%d0, %r0]", "load x[%d0, %r1]", "unknown there"),
     ("softmax", "load x[%d0, %r0]", "load x[%d0]", "with 1 indices"),
-    ("softmax", "load x[%d0, %r0]", "load y[%d0, %r0]", "write-only"),
+    ("softmax", "load x[%d0, %r0]", "load y[%d0, %r0]", "before a phase has written it"),
     ("softmax", "store %v10 to y[%d0, %d1]", "store %v10 to x[%d0, %d1]", "read-only"),
     ("softmax", "store %v10 to y[%d0, %d1]", "store %v10 to y[%d0, 0]", "once for each %d1"),
     ("softmax", "map(%d1 = 10)", "map(%d0 = 10)", "two axes named '%d0'"),

@@ -117,9 +117,11 @@ def scatter(operation: t.ScatterOp, pull_at: PullAt, first_result: int) -> Place
     numbers = _Numbers.of(operation)
     shape, updates = shape_of(operation.inputs[0]), shape_of(operation.updates[0])
     together = {d: u for d, u in numbers.batching.items() if d not in numbers.component}
-    for d, u in numbers.window.items():
-        if d not in numbers.component and updates[u] == shape[d]:
-            together[d] = u
+    together |= {
+        d: u
+        for d, u in numbers.window.items()
+        if d not in numbers.component and updates[u] == shape[d]
+    }
     outer = {d: f"%d{n}" for n, d in enumerate(sorted(together))}
     frame = Frame(tuple((name, shape[d]) for d, name in outer.items()))
     copied = _copied(operation, pull_at, frame, outer, first_result)

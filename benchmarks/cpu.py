@@ -1,6 +1,6 @@
 """Speed, streaming, prediction and memory on the CPU, beside onnxruntime in the same run.
 
-    python benchmarks/cpu.py speed streaming memory chain      # all by default
+    python benchmarks/cpu.py speed shapes streaming memory chain      # all by default
 
 Times are medians; ours and the peer's run in alternating blocks with a pause between, so
 that one side's spinning threads do not disturb the other. Two threads each. Prints one
@@ -185,6 +185,34 @@ def streaming(folder: Path) -> None:
                 )
 
 
+SHAPES = ((1, 128), (2, 16), (1, 7), (3, 33), (1, 64))
+
+
+def shapes(folder: Path) -> None:
+    """Row 7: one file, five shapes in turn; what a shape costs when it was seen before."""
+    _, compiled, _ = build(folder, "minilm")
+    print("\n| batch x tokens | first call | planned again |\n|---|---|---|")
+    with headrace.load(compiled, weight_budget="max", threads=THREADS) as module:
+        first: dict[tuple[int, int], float] = {}
+        for batch, length in SHAPES:
+            inputs = {k: np.repeat(v, batch, axis=0) for k, v in tokens(length).items()}
+            start = time.perf_counter()
+            module(**inputs)
+            first[batch, length] = time.perf_counter() - start
+        names = [name for name, _ in module.report().dims]
+        for shape in SHAPES:
+            dims = dict(zip(names, shape, strict=True))
+            again: list[float] = []
+            for _ in range(50):
+                start = time.perf_counter()
+                module.plan(dims)
+                again.append(time.perf_counter() - start)
+            print(
+                f"| {shape[0]} x {shape[1]} | {first[shape] * 1e3:.1f} ms "
+                f"| {median(again) * 1e6:.0f} us |"
+            )
+
+
 _MEMORY = """
 import sys, json, numpy as np, headrace
 path, budget = sys.argv[1:]
@@ -248,7 +276,13 @@ def chain(folder: Path) -> None:
         path.unlink()
 
 
-PARTS = {"speed": speed, "streaming": streaming, "memory": memory, "chain": chain}
+PARTS = {
+    "speed": speed,
+    "shapes": shapes,
+    "streaming": streaming,
+    "memory": memory,
+    "chain": chain,
+}
 
 
 def main() -> None:

@@ -21,21 +21,29 @@ class DeduplicateExecutables(Pass):
     """Keeps the first of equal executables. Texts are compared, without the names."""
 
     def run(self, model: Model) -> None:
-        kept: dict[str, ExecutableOp] = {}
-        redirect: dict[SymbolRefAttr, SymbolRefAttr] = {}
+        groups: dict[str, list[ExecutableOp]] = {}
         for executable in executables(model.ir):
-            first = kept.setdefault(_text(executable), executable)
-            if first is executable:
+            groups.setdefault(_text(executable), []).append(executable)
+        redirect: dict[SymbolRefAttr, SymbolRefAttr] = {}
+        for first, *others in groups.values():
+            if not others:
                 continue
-            for old, new in zip(entries(executable), entries(first), strict=True):
-                redirect[reference(executable, old)] = reference(first, new)
-                new.location = fused_location([new, old])
-            first.location = fused_location([first, executable])
-            executable.detach()
-            executable.erase()
+            _fuse_locations(first, others)
+            for executable in others:
+                for old, new in zip(entries(executable), entries(first), strict=True):
+                    redirect[reference(executable, old)] = reference(first, new)
+                executable.detach()
+                executable.erase()
         for dispatch in dispatches(model.ir):
             if dispatch.entry_point in redirect:
                 dispatch.entry_point = redirect[dispatch.entry_point]
+
+
+def _fuse_locations(first: ExecutableOp, others: list[ExecutableOp]) -> None:
+    """The one that stays names every place, once: merging pair by pair is quadratic."""
+    for number, entry in enumerate(entries(first)):
+        entry.location = fused_location([entry, *(entries(o)[number] for o in others)])
+    first.location = fused_location([first, *others])
 
 
 def _text(executable: ExecutableOp) -> str:

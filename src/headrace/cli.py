@@ -1,7 +1,7 @@
 """The command line: parses, calls `api`, prints results and errors.
 
-Exit status: 0 done, 1 whoever read the output has gone (click says so), 2 the user's error,
-70 a defect of ours, 130 interrupted.
+Exit status: 0 done, 1 `check` found a case that does not pass, or whoever read the output has
+gone (click says so), 2 the user's error, 70 a defect of ours, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -275,6 +275,36 @@ def calibrate(
 
 cli.add_command(bench)
 cli.add_command(compare)
+
+
+@cli.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "--target", default="cpu", show_default=True, help="What to compile for and run on."
+)
+@LEVEL
+@THREADS
+@JSON
+def check(
+    files: tuple[Path, ...], target: str, level: int, threads: int | None, as_json: bool
+) -> None:
+    """Runs the check.* tests in FILES (.mlir, .mlirbc, folders), case by case.
+
+    With --json one object a case. Exit status 1 where a case does not pass.
+    """
+    from headrace.checking import check as check_files
+
+    counts: dict[str, int] = {}
+    for result in check_files(files, target, level, threads):
+        counts[result.status] = counts.get(result.status, 0) + 1
+        if as_json:
+            click.echo(json.dumps(vars(result)))
+        elif result.status != "pass":
+            click.echo(f"{result.status}: {result.file} case {result.case}: {result.message}")
+    if not as_json:
+        click.echo(", ".join(f"{n} {status}" for status, n in counts.items()) or "no cases")
+    if set(counts) - {"pass"}:
+        sys.exit(1)
 
 
 # -- helpers ------------------------------------------------------------------------

@@ -147,8 +147,11 @@ def _type_start(text: str, at: int) -> int:
 
 
 def _statement_end(text: str, at: int) -> int:
-    """The end of the operation: the first line end outside of brackets."""
-    while at < len(text) and text[at] != "\n":
+    """The end of the operation: the first line end outside of brackets, but for commas."""
+    begin = at
+    while at < len(text):
+        if text[at] == "\n" and not text[begin:at].rstrip().endswith((",", "(")):
+            return at
         if text[at] == '"':
             at = text.index('"', at + 1) + 1
         elif text[at] in "<{([" and not (text[at] == ">" and text[at - 1] == "-"):

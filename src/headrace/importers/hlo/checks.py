@@ -45,6 +45,10 @@ _OPAQUE = ("call", "while", "case", "if", "map", "composite", "return")
 """Operations that do not say which operands they compute with."""
 
 
+_SPREADING = ("broadcast_in_dim", "reshape")
+"""Of a scalar constant they make another constant: nothing is left to compute."""
+
+
 @dataclass(frozen=True)
 class Reference:
     """A tensor that a check compares: data of the test, or a result of the function."""
@@ -109,7 +113,9 @@ def check_name(operation: HloOperation) -> str | None:
     name = operation.name
     if name.endswith("custom_call"):
         name = str(operation.attributes.get("call_target_name", ""))
-    return name.removeprefix("check.") if name.startswith("check.") else None
+    if not name.startswith("check."):
+        return None
+    return name.removeprefix("check.").removesuffix("_const")
 
 
 @dataclass
@@ -188,6 +194,8 @@ class _Extraction:
                 and key not in (*_STARTS, "scatter", "sort", "select_and_scatter")
             ):
                 continue  # fmt: skip
+            if key in _SPREADING and all(not _rank(self.types[n]) for n in operation.operands):
+                continue
             read = [
                 name
                 for n, name in enumerate(operation.operands)
@@ -229,6 +237,10 @@ class _Extraction:
         if kind == "eq":  # written the other way round
             actual, expected = expected, actual
         return Check(kind, actual, expected, check.attributes, check.place)
+
+
+def _rank(kind: HloType) -> int:
+    return len(kind.shape) if isinstance(kind, HloTensorType) else 0
 
 
 def _refuse_nested(region: HloRegion) -> None:

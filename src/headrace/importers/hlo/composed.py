@@ -3,6 +3,7 @@ given as data, calls by name."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +64,9 @@ def _reduce_precision(at: FunctionConverter, operation: HloOperation) -> Sequenc
         pattern = b.select(large, infinite, pattern)
         pattern = b.select(small, sign, pattern)
     result = b.bitcast_convert(pattern, kind)
-    return [b.select(b.compare("NE", x, x), x, result)]
+    # Without mantissa there is no NaN to keep.
+    nan = x if mantissa_bits else b.splat(math.inf, kind, shape)
+    return [b.select(b.compare("NE", x, x), nan, result)]
 
 
 @converter("select_and_scatter")

@@ -19,10 +19,12 @@ from headrace.base.parameters import Source
 from headrace.importers.hlo import (
     chlo,
     composed,
+    control,
     elementwise,
     folding,
     movement,
     sources,
+    spectral,
 )
 from headrace.importers.hlo.helpers import flatten
 from headrace.importers.hlo.registry import CONVERTERS, Value, operation_key
@@ -40,7 +42,7 @@ from headrace.ir.model import Model
 from headrace.ir.types import tensor_type
 from headrace.tensor.build import TensorBuilder
 
-_TABLES = (chlo, composed, elementwise, folding, movement, sources)
+_TABLES = (chlo, composed, control, elementwise, folding, movement, sources, spectral)
 """Modules that register converters as they load."""
 
 
@@ -101,7 +103,8 @@ class _Stop(Exception):
 
 
 class FunctionConverter:
-    """Converts one function; `values` maps value names to what they became."""
+    """Converts one function; `values` maps value names to what they became, `known` keeps
+    arrays that `control.py` has computed."""
 
     def __init__(
         self,
@@ -115,6 +118,7 @@ class FunctionConverter:
         self.parameters = parameters
         self.problems = problems
         self.values: dict[str, Value] = {}
+        self.known: dict[SSAValue, Any] = {}
         self.builder = TensorBuilder(Block())
 
     def convert(self, weights: Mapping[int, tuple[str, Source]]) -> FuncOp:

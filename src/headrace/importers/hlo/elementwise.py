@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import SSAValue
 
+from headrace.base.dtypes import BY_NAME, DType
 from headrace.base.symbols import ONE
 from headrace.importers.hlo.helpers import (
     result_type,
@@ -38,7 +39,18 @@ def _unary(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
 def _binary(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
     lhs, rhs = at.operand(operation, 0), at.operand(operation, 1)
     lhs, rhs = _broadcast_pair(at.builder, lhs, rhs, operation.attributes)
-    return [at.builder.binary(operation_key(operation.name), lhs, rhs)]
+    key = operation_key(operation.name)
+    if dtype_of(lhs).kind == "complex" and key in ("maximum", "minimum"):
+        return [_of_complex(at.builder, "GT" if key == "maximum" else "LT", lhs, rhs)]
+    return [at.builder.binary(key, lhs, rhs)]
+
+
+def _of_complex(b: TensorBuilder, direction: str, lhs: SSAValue, rhs: SSAValue) -> SSAValue:
+    """Complex numbers are ordered by their real parts, then by their imaginary parts."""
+    (x, y), (u, v) = ((b.unary("real", z), b.unary("imag", z)) for z in (lhs, rhs))
+    tie = b.binary("and", b.compare("EQ", x, u), b.compare(direction, y, v))
+    first = b.binary("or", b.compare(direction, x, u), tie)
+    return b.select(first, lhs, rhs)
 
 
 def _broadcast_pair(
@@ -123,7 +135,42 @@ def _convert(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
 
 @converter("bitcast_convert")
 def _bitcast_convert(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
-    return [at.builder.bitcast_convert(at.operand(operation, 0), result_type(operation).dtype)]
+    """Of another width: a last dimension of parts, least significant first, comes or goes."""
+    b, x = at.builder, at.operand(operation, 0)
+    source, target = dtype_of(x), result_type(operation).dtype
+    wide, narrow = _width(source), _width(target)
+    if wide == narrow:
+        return [b.bitcast_convert(x, target)]
+    shape = shape_of(x)
+    if wide > narrow:
+        words, part = _word(wide), _word(narrow)
+        count = wide // narrow
+        bits = b.reshape(x if source == words else b.bitcast_convert(x, words), [*shape, 1])
+        bits = b.broadcast_in_dim(bits, range(len(shape) + 1), [*shape, count])
+        places = b.iota(words, [*shape, count], len(shape))
+        amount = b.binary("multiply", places, b.splat(narrow, words, [*shape, count]))
+        moved = b.binary("shift_right_logical", bits, amount)
+        parts = b.convert(moved, part)
+        return [parts if part == target else b.bitcast_convert(parts, target)]
+    part, words = _word(wide), _word(narrow)
+    bits = b.convert(x if source == part else b.bitcast_convert(x, part), words)
+    places = b.iota(words, shape, len(shape) - 1)
+    amount = b.binary("multiply", places, b.splat(wide, words, shape))
+    moved = b.binary("shift_left", bits, amount)
+    (joined,) = b.reduce(moved, b.scalar(0, words), [len(shape) - 1], "or")
+    return [joined if words == target else b.bitcast_convert(joined, target)]
+
+
+def _width(dtype: DType) -> int:
+    """Bits that an element holds."""
+    return 1 if dtype.kind == "bool" else dtype.bits
+
+
+def _word(bits: int) -> DType:
+    """The unsigned integers of a width."""
+    if f"ui{bits}" not in BY_NAME:
+        raise ValueError(f"elements of {bits} bits are not taken apart")
+    return BY_NAME[f"ui{bits}"]
 
 
 @converter("real", "imag")

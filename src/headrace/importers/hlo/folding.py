@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from xdsl.ir import SSAValue
+
 from headrace.importers.hlo.helpers import (
     booleans_of,
     inline_body,
@@ -15,6 +17,7 @@ from headrace.importers.hlo.helpers import (
 from headrace.importers.hlo.registry import Value, converter, integers_of
 from headrace.importers.hlo.tree import HloOperation, HloRegion
 from headrace.ir.types import dtype_of, shape_of
+from headrace.tensor.build import TensorBuilder
 
 if TYPE_CHECKING:
     from headrace.importers.hlo.convert import FunctionConverter
@@ -127,8 +130,7 @@ def _convolution(at: FunctionConverter, operation: HloOperation) -> Sequence[Val
     n = {**a, **a.get("dimension_numbers", {})}
     lhs, rhs = at.operands(operation)
     spatial = len(shape_of(lhs)) - 2
-    if integers_of(n.get("batch_group_count", 1))[0] != 1:
-        raise ValueError("batch groups are not supported")
+    groups = integers_of(n.get("batch_group_count", 1))[0]
     if any(booleans_of(n.get("window_reversal"))):
         rhs = at.builder.reverse(rhs, integers_of(n["kernel_spatial_dimensions"]))
     left = [
@@ -147,19 +149,34 @@ def _convolution(at: FunctionConverter, operation: HloOperation) -> Sequence[Val
         *integers_of(n["output_spatial_dimensions"]),
     ]
     low, high = pairs_of(n.get("padding"), spatial)
+    feature_groups = integers_of(n.get("feature_group_count", 1))[0]
+    image = at.builder.transpose(lhs, left)
+    if groups != 1:
+        # Groups of the batch are groups of features: each output feature sees one part.
+        image = _batch_groups_as_features(at.builder, image, groups)
+        feature_groups = groups
     result = at.builder.convolution(
-        at.builder.transpose(lhs, left),
+        image,
         at.builder.transpose(rhs, right),
         window_strides=spread(n.get("window_strides"), spatial),
         padding_low=low,
         padding_high=high,
         lhs_dilation=spread(n.get("lhs_dilation", n.get("lhs_dilations")), spatial),
         rhs_dilation=spread(n.get("rhs_dilation", n.get("rhs_dilations")), spatial),
-        feature_group_count=integers_of(n.get("feature_group_count", 1))[0],
+        feature_group_count=feature_groups,
         dtype=result_type(operation).dtype,
     )
     inverse = [out.index(d) for d in range(len(out))]
     return [at.builder.transpose(result, inverse)]
+
+
+def _batch_groups_as_features(builder: TensorBuilder, image: SSAValue, groups: int) -> SSAValue:
+    """[groups * n, c, ...] as [n, groups * c, ...]."""
+    batch, channels, *spatial = shape_of(image)
+    rest = list(range(3, 3 + len(spatial)))
+    split = builder.reshape(image, [groups, batch // groups, channels, *spatial])
+    turned = builder.transpose(split, [1, 0, 2, *rest])
+    return builder.reshape(turned, [batch // groups, channels * groups, *spatial])
 
 
 @converter("batch_norm_inference")

@@ -278,8 +278,13 @@ class _Parser:
             attributes["callee"] = self.need(_SYMBOL, "a function")[1:].strip('"')
         wrapped = self.try_("(")
         operands: list[str] = []
-        while (value := self.match(_VALUE)) is not None:
-            operands.append(value)
+        while True:
+            if self.text.startswith("dense", self.at):  # what a check compares with
+                attributes["value"] = self.typed_value()[0]
+            elif (value := self.match(_VALUE)) is not None:
+                operands.append(value)
+            else:
+                break
             if not self.try_(","):
                 break
         if wrapped:

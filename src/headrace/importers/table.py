@@ -80,7 +80,11 @@ def is_legacy_text(path: Path) -> bool:
 
 
 def _is_legacy(head: bytes) -> bool:
-    return not head.startswith(b"ML\xefR") and b"xla_hlo" in head and b"stablehlo." not in head
+    if head.startswith(b"ML\xefR") or b"stablehlo." in head:
+        return False
+    return any(
+        mark in head for mark in (b"xla_hlo.", b"xla_chlo.", b"iree.unfoldable_constant")
+    )
 
 
 def read_checked(case: bytes | str, source: str) -> HloModule:

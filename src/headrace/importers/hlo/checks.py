@@ -147,9 +147,7 @@ class _Extraction:
         entry = HloFunction(
             "main", body, [self.types[r] for r in results], [f"arg{n}" for n in range(len(inputs))], []
         )  # fmt: skip
-        private = [
-            replace(f, public=False) for f in self.module.functions if f is not self.function
-        ]
+        private = [replace(f, public=False) for f in self._called(others)]
         return CheckedFunction(
             self.function.name,
             HloModule(self.module.source, [entry, *private]),
@@ -157,13 +155,27 @@ class _Extraction:
             made,
         )
 
+    def _called(self, operations: Sequence[HloOperation]) -> list[HloFunction]:
+        """The functions that operations call, and those that these call."""
+        wanted = {_callee(op) for op in _all(operations)}
+        pending = [f for f in self.module.functions if f.name in wanted]
+        found: dict[str, HloFunction] = {}
+        while pending:
+            function = pending.pop()
+            if function.name in found:
+                continue
+            found[function.name] = function
+            inner = {_callee(op) for op in _all(function.body.operations)}
+            pending += [f for f in self.module.functions if f.name in inner]
+        return list(found.values())
+
     def _spread(self) -> Iterator[HloOperation]:
         """The function's operations; calls that only yield data are replaced by it."""
         callees = {f.name: f for f in self.module.functions}
         for operation in self.function.body.operations:
             for name, kind in zip(operation.results, operation.result_types, strict=False):
                 self.types[name] = kind
-            callee = callees.get(str(operation.attributes.get("callee", "")).lstrip("@"))
+            callee = callees.get(_callee(operation))
             if operation.name.endswith("call") and callee and not operation.operands:
                 constants = _constants_of(callee)
                 if constants is not None:
@@ -237,6 +249,12 @@ class _Extraction:
         if kind == "eq":  # written the other way round
             actual, expected = expected, actual
         return Check(kind, actual, expected, check.attributes, check.place)
+
+
+def _callee(operation: HloOperation) -> str:
+    """The function that an operation names, empty where it names none."""
+    named = operation.attributes.get("callee", operation.attributes.get("decomposition", ""))
+    return str(named).lstrip("@")
 
 
 def _rank(kind: HloType) -> int:

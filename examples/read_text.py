@@ -22,10 +22,7 @@ import headrace
 from headrace.describe import describe_plan
 from headrace.plan.budget import format_bytes
 
-WORDS = (
-    "river wheel water channel mill stream weight budget memory stone bridge valley turbine "
-    "gate sluice current spring delta ferry harbour"
-).split()
+WORDS = ["river", "wheel", "water", "channel", "mill", "stream", "weight", "budget", "memory", "stone", "bridge", "valley", "turbine", "gate", "sluice", "current", "spring", "delta", "ferry", "harbour"]
 HEIGHT = 48
 """The recogniser reads pictures of this height, in pixels."""
 
@@ -71,7 +68,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=None, help="of the words drawn")
     parser.add_argument("--weight-budget", default="45%", help="below half by default")
-    parser.add_argument("--out", type=Path, default=Path("demo-out"), help="folder for pictures")
+    parser.add_argument(
+        "--out", type=Path, default=Path("demo-out"), help="folder for pictures"
+    )
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
 

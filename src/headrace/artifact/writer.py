@@ -160,7 +160,9 @@ def _write(
     code_at = pool.file_offset_bytes + pool_bytes
     code = _append(file, code_at, pack_code(parts.code))
     text = _append(file, aligned(code_at + code.size_bytes), pack_module(module))
-    header = Header(Section(pool.file_offset_bytes, pool_bytes, pool_digest(segments)), code, text)
+    header = Header(
+        Section(pool.file_offset_bytes, pool_bytes, pool_digest(segments)), code, text
+    )
     file.seek(0)
     file.write(pack_header(header).ljust(max(PAGE_BYTES, HEADER_BYTES), b"\0"))
     return module

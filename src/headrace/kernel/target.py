@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from headrace.base.symbols import Expr, ONE, ZERO
+from headrace.base.symbols import ONE, ZERO, Expr
 from headrace.kernel.description import Kernel, Scalar
 
 

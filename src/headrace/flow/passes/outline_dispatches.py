@@ -21,7 +21,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from headrace.base.symbols import ONE, Expr, product
 from headrace.flow.dialect import DispatchOp, DispatchRegionOp, ExecutableOp, ReturnOp
-from headrace.ir.locations import fused_location
+from headrace.ir.locations import fused_location, places
 from headrace.ir.model import Model
 from headrace.ir.passes import Pass
 from headrace.ir.types import exprs_attr, shape_of
@@ -105,7 +105,10 @@ def _outline_region(region: DispatchRegionOp, function: FuncOp, number: int) -> 
     )
     entry.attributes["hr.ordinal"] = IntegerAttr(0, i32)
     entry.attributes["hr.workload"] = shape
-    where = fused_location(op for op in body if not isinstance(op, ReturnOp))
+    # A region leaves out the constants it holds: those that nodes share name them all.
+    where = region.location
+    if not places(region):
+        where = fused_location(op for op in body if not isinstance(op, ReturnOp))
     entry.location = where
     executable = ExecutableOp.build(
         regions=[Region(Block([ModuleOp([entry])]))],

@@ -220,7 +220,7 @@ class MemoryEmitter(OffsetEmitter):
                 self._write(context, env, plain, typed)
                 return []
 
-            f.branch(condition, stored, lambda: [])
+            f.branch(condition, stored, list)
             return
         base, _, size_bytes = self._where(access, write.dtype)
         value = self._to_memory(access, write.dtype, typed.value)

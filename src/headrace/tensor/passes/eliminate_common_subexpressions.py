@@ -27,6 +27,7 @@ class EliminateCommonSubexpressions(Pass):
     def run(self, model: Model) -> None:
         for _function, block in functions(model):
             known: dict[Hashable, Operation] = {}
+            places: dict[Operation, list[Operation]] = {}
             for operation in list(block.ops):
                 key = _key(operation, model)
                 if key is None:
@@ -35,8 +36,11 @@ class EliminateCommonSubexpressions(Pass):
                 if first is operation:
                     continue
                 if operation.operands:
-                    first.location = fused_location([first, operation])
+                    places.setdefault(first, [first]).append(operation)
                 replace(operation, list(first.results))
+            # Fused once at the end: pair by pair it is quadratic in equal operations.
+            for first, same in places.items():
+                first.location = fused_location(same)
 
 
 def _key(operation: Operation, model: Model) -> Hashable | None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.unit.targets.cpu.harness import GENERIC, NATIVE, Linked
 
 from headrace.base.dtypes import F32
 from headrace.base.symbols import as_expr, dim
@@ -27,7 +28,6 @@ from headrace.kernel.description import (
 )
 from headrace.kernel.interp import evaluate, pack_operand, unpack_operand
 from headrace.kernel.target import LayoutWish
-from tests.unit.targets.cpu.harness import GENERIC, NATIVE, Linked
 
 ADD = Combiner(("%l",), ("%r",), (Compute("%s", "add", ("%l", "%r"), F32),), ("%s",))
 

@@ -145,7 +145,7 @@ def run(
         threads=threads,
     ) as module:
         signature = module.inputs_of(function)
-        arrays = read_inputs(inputs, signature, sizes(dims), seed)
+        arrays = read_inputs(inputs, signature, sizes(dims, module), seed)
         outputs: Any = None
         for _ in range(steps):
             outputs = module(**arrays, function=function)
@@ -194,8 +194,8 @@ def plan(
         threads=threads,
     ) as module:
         if calibrate:
-            module.calibrate(sizes(dims), function=function)
-        made = api.describe_plan(module, sizes(dims), function, picture, curve)
+            module.calibrate(sizes(dims, module), function=function)
+        made = api.describe_plan(module, sizes(dims, module), function, picture, curve)
     if as_json:
         click.echo(json.dumps(made.data))
     else:
@@ -264,7 +264,7 @@ def calibrate(
 
     path = compiled_path(model, device, as_json)
     with api.load(path, device=device, threads=threads) as module:
-        profile = module.calibrate(sizes(dims), function=function)
+        profile = module.calibrate(sizes(dims, module), function=function)
     data = {
         "link_bytes_per_s": profile.link_bytes_per_s,
         "kernels": len(profile.kernel_ns),

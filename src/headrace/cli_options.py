@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from headrace.base.errors import error
+
+if TYPE_CHECKING:
+    from headrace.runtime.module import Module
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 DEVICE = click.option("--device", default="cpu", show_default=True, help="Where to run.")
@@ -68,12 +71,23 @@ def parse_dims(given: Sequence[str]) -> dict[str, int | tuple[int, int | None]]:
     return found
 
 
-def sizes(given: Sequence[str]) -> dict[str, int]:
-    """`batch=8` as sizes. Raises HeadraceError HR0104 for bounds, or what is no size."""
+def sizes(given: Sequence[str], module: Module | None = None) -> dict[str, int]:
+    """The named sizes for a call; names are checked where the module is given.
+
+    Raises:
+        HeadraceError HR0104: bounds instead of a size; HR0107: the model has no such
+            dimension.
+    """
+    known = [d.name for d in module.artifact.module.dimensions] if module else []
     found: dict[str, int] = {}
     for name, value in parse_dims(given).items():
         if not isinstance(value, int):
             raise error("HR0104", f"'{name}' needs one size here", helps=f"write {name}=128")
+        if module and name not in known:
+            listed = ", ".join(known) if known else "none"
+            raise error(
+                "HR0107", f"there is no dimension '{name}'", notes=f"the model has {listed}"
+            )
         found[name] = value
     return found
 

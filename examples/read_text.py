@@ -22,7 +22,13 @@ import headrace
 from headrace.describe import describe_plan
 from headrace.plan.budget import format_bytes
 
-WORDS = ["river", "wheel", "water", "channel", "mill", "stream", "weight", "budget", "memory", "stone", "bridge", "valley", "turbine", "gate", "sluice", "current", "spring", "delta", "ferry", "harbour"]
+# fmt: off
+WORDS = [
+    "river", "wheel", "water", "channel", "mill", "stream", "weight", "budget", "memory",
+    "stone", "bridge", "valley", "turbine", "gate", "sluice", "current", "spring", "delta",
+    "ferry", "harbour",
+]
+# fmt: on
 HEIGHT = 48
 """The recogniser reads pictures of this height, in pixels."""
 

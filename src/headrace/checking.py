@@ -7,6 +7,7 @@ its data as inputs, and what it computes is compared here.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -160,10 +161,9 @@ class _Worker:
             return
         for stream in (process.stdin, process.stdout):
             if stream is not None:
-                try:
+                # The process is gone, and what was not sent with it.
+                with contextlib.suppress(OSError):
                     stream.close()
-                except OSError:
-                    pass  # the process is gone, and what was not sent with it
         process.kill()
         process.wait()
 

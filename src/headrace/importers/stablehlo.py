@@ -18,6 +18,7 @@ from headrace.base.symbols import as_expr, dim
 from headrace.importers.hlo.check_text import generic_checks
 from headrace.importers.hlo.convert import convert_module, name_attributes
 from headrace.importers.hlo.dense import parse_elements
+from headrace.importers.hlo.quantized_text import without_grids
 from headrace.importers.hlo.tree import (
     HloFunction,
     HloModule,
@@ -109,7 +110,7 @@ def _parse(module: bytes | str, source: str) -> tuple[Any, Any]:
             if isinstance(module, bytes) and module.startswith(b"ML\xefR"):
                 return context, stablehlo.deserialize_portable_artifact(context, module)
             text = module.decode() if isinstance(module, bytes) else module
-            return context, ir.Module.parse(text)
+            return context, ir.Module.parse(without_grids(text))
     except Exception as refused:
         lines = [line for line in str(refused).splitlines() if line.strip()]
         raise error(

@@ -155,6 +155,8 @@ def _custom_call(at: FunctionConverter, operation: HloOperation) -> Sequence[Val
     name = str(operation.attributes.get("call_target_name", ""))
     if name in _TRANSPARENT:
         return [at.values[o] for o in operation.operands]
+    if name in CONVERTERS and name.startswith("headrace."):
+        return CONVERTERS[name](at, operation)
     known = name.removeprefix("mhlo.").removeprefix("chlo.")
     if known in CONVERTERS and known != name:
         attributes = operation.attributes.get("mhlo.attributes", operation.attributes)

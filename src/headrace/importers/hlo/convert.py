@@ -23,6 +23,7 @@ from headrace.importers.hlo import (
     elementwise,
     folding,
     movement,
+    quantization,
     sources,
     spectral,
 )
@@ -42,7 +43,9 @@ from headrace.ir.model import Model
 from headrace.ir.types import tensor_type
 from headrace.tensor.build import TensorBuilder
 
-_TABLES = (chlo, composed, control, elementwise, folding, movement, sources, spectral)
+_TABLES = (
+    chlo, composed, control, elementwise, folding, movement, quantization, sources, spectral,
+)  # fmt: skip
 """Modules that register converters as they load."""
 
 

@@ -22,7 +22,6 @@ FILECHECK = ROOT / "tests" / "filecheck"
 LONG_FILES = {
     "assemble.py": "one walk over the modules; its parts share what they have numbered",
     "base/symbols.py": "one algebra: a normal form and every rule that keeps it",
-    "importers/hlo/convert.py": "a table: one short function for each HLO operation",
     "kernel/text.py": "printer and parser of one grammar, side by side",
     "targets/cpu/contract.py": "the one family tuned to the peak; its parts share the tile",
     "targets/cpu/ir_text.py": "a table: one method for each LLVM instruction used",

@@ -73,3 +73,39 @@ func.func public @main(%x: tensor<3xf32>, %s: tensor<f32>) -> tensor<f32> {
   }) : (tensor<3xf32>, tensor<f32>) -> tensor<f32>
   func.return %m : tensor<f32>
 }
+// -----
+// A scatter copies, then combines its updates in order; whole windows are outer axes.
+// CHECK: kernel.execute <kernel(%d0 = 5) {
+// CHECK: map(%d1 = 4) {
+// CHECK-NEXT: load in0[%d1, %d0]
+// CHECK-NEXT: store %v0 to out0[%d1, %d0]
+// CHECK: serial(%d1 = 3) {
+// CHECK-NEXT: %[[I:.*]] = load in1[%d1]
+// CHECK-NEXT: load out0[%[[I]], %d0] bounded [0] otherwise 0.0
+// CHECK-NEXT: load in2[%d1, %d0]
+// CHECK-NEXT: add
+// CHECK-NEXT: store %{{.*}} to out0[%[[I]], %d0] bounded [0]
+func.func public @main(%x: tensor<4x5xf32>, %i: tensor<3xi64>, %u: tensor<3x5xf32>) -> tensor<4x5xf32> {
+  %r = "tensor.scatter"(%x, %i, %u) <{update_window_dims = array<i64: 1>, inserted_window_dims = array<i64: 0>, input_batching_dims = array<i64>, scatter_indices_batching_dims = array<i64>, scatter_dims_to_operand_dims = array<i64: 0>, index_vector_dim = array<i64: 1>, operandSegmentSizes = array<i32: 1, 1, 1>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %c = tensor.add %a, %b : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    tensor.return %c : tensor<f32>
+  }) : (tensor<4x5xf32>, tensor<3xi64>, tensor<3x5xf32>) -> tensor<4x5xf32>
+  func.return %r : tensor<4x5xf32>
+}
+// -----
+// A sort counts the place of each element, then puts it there.
+// CHECK: local rank : i64[6]
+// CHECK: reduce(%d1 = 6, %r0 = 6) {
+// CHECK: fold %{{.*}} from 0 with add into rank
+// CHECK: map(%d1 = 6) {
+// CHECK: %[[P:.*]] = read rank[%d1]
+// CHECK: store %{{.*}} to out0[%d0, %[[P]]]
+func.func public @main(%x: tensor<2x6xi32>) -> tensor<2x6xi32> {
+  %r = "tensor.sort"(%x) <{dimension = array<i64: 1>}> ({
+  ^bb0(%a: tensor<i32>, %b: tensor<i32>):
+    %c = tensor.compare "LT", %a, %b : (tensor<i32>, tensor<i32>) -> tensor<i1>
+    tensor.return %c : tensor<i1>
+  }) : (tensor<2x6xi32>) -> tensor<2x6xi32>
+  func.return %r : tensor<2x6xi32>
+}

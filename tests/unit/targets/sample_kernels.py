@@ -658,6 +658,54 @@ kernel(%d0 = 3) {
 }
 """
 
+# Updates that meet, in the order in which they stand; some fall outside.
+SCATTER = """
+kernel(%d0 = 70) {
+  ro x : f32[9, 70]
+  ro i : i32[12]
+  ro u : f32[12, 70]
+  wo y : f32[9, 70]
+  map(%d1 = 9) {
+    %v0 = load x[%d1, %d0]
+    store %v0 to y[%d1, %d0]
+  }
+  serial(%d1 = 12) {
+    %v1 = load i[%d1]
+    %v2 = load y[%v1, %d0] bounded [0] otherwise 0.0
+    %v3 = load u[%d1, %d0]
+    %v4 = subtract(%v3, %v2) : f32
+    store %v4 to y[%v1, %d0] bounded [0]
+  }
+}
+"""
+
+# Places counted for each element, then elements put there.
+SORT = """
+kernel(%d0 = 5) {
+  ro x : i32[5, 40]
+  wo y : i32[5, 40]
+  local rank : i64[40]
+  reduce(%d1 = 40, %r0 = 40) {
+    %v0 = load x[%d0, %d1]
+    %v1 = load x[%d0, %r0]
+    %v2 = compare LT(%v1, %v0) : i1
+    %v3 = compare EQ(%v1, %v0) : i1
+    %v4 = index [%r0] : i64
+    %v5 = index [%d1] : i64
+    %v6 = compare LT(%v4, %v5) : i1
+    %v7 = and(%v3, %v6) : i1
+    %v8 = or(%v2, %v7) : i1
+    %v9 = convert(%v8) : i64
+    fold %v9 from 0 with add into rank
+  }
+  map(%d1 = 40) {
+    %v10 = load x[%d0, %d1]
+    %v11 = read rank[%d1]
+    store %v10 to y[%d0, %v11]
+  }
+}
+"""
+
 SAMPLES: tuple[Sample, ...] = (
     Sample("matmul", MATMUL, {"batch": 7}),
     Sample("convolution_bounded", CONVOLUTION_BOUNDED),
@@ -683,4 +731,6 @@ SAMPLES: tuple[Sample, ...] = (
     Sample("integer_dot", INTEGER_DOT),
     Sample("complex", COMPLEX),
     Sample("wide_locals", WIDE_LOCALS),
+    Sample("scatter", SCATTER, ranges={"i": (-2, 12)}),
+    Sample("sort", SORT, ranges={"x": (-9, 9)}),
 )

@@ -43,6 +43,11 @@ class Inspection:
     echo: Callable[[str], None] = print
     _count: list[int] = field(default_factory=lambda: [0], repr=False)
 
+    @property
+    def shows(self) -> bool:
+        """Whether there is anything to print or dump."""
+        return bool(self.print_after) or self.dump_to is not None
+
     def observe(self, name: str, model: Model) -> None:
         """Shows the model after the pass `name` (`pass@class` where classes parted)."""
         wanted = self.print_after & {"all", name, name.partition("@")[0]}
@@ -115,6 +120,30 @@ def compile(
         HeadraceError: HR0xxx a wrong argument, HR1xxx the model cannot be imported,
             HR2xxx it cannot be compiled, HR3xxx the file cannot be written.
     """
+    path = Path(output)
+
+    def compile_to(place: Path) -> None:
+        _compile(model, place, targets, level, dims, jobs, progress, inspection)
+
+    shows = inspection is not None and inspection.shows
+    if shows or not isinstance(model, (str, os.PathLike)) or not knobs.MODEL_CACHE.enabled:
+        compile_to(path)
+        return path
+    from headrace.model_cache import compiled_once
+
+    return compiled_once(Path(model), path, targets, level, dims or {}, compile_to)
+
+
+def _compile(
+    model: PathLike | Model,
+    path: Path,
+    targets: Sequence[str],
+    level: int,
+    dims: Mapping[str, DimensionChoice] | None,
+    jobs: int | None,
+    progress: Progress | None,
+    inspection: Inspection | None,
+) -> None:
     from headrace.artifact.writer import write_artifact
     from headrace.tensor.interp import evaluate_source
 
@@ -127,8 +156,7 @@ def compile(
         progress=progress,
         inspection=inspection,
     )
-    write_artifact(output, made.parts, made.weights, evaluate_source)
-    return Path(output)
+    write_artifact(path, made.parts, made.weights, evaluate_source)
 
 
 def compile_parts(
@@ -218,13 +246,14 @@ def compile_cached(model: Path, device: str, progress: Progress | None = None) -
     """A model file compiled for a device into the cache, once per content and version."""
     if not model.is_file():
         raise error("HR0202", "there is no such model file", at=str(model))
+    from headrace.model_cache import compiled_once
+
     target = device.partition(":")[0]
-    key = hashlib.sha256(f"{_digest(model)} {target} {_version()}".encode()).hexdigest()
-    path = knobs.cache_directory() / "models" / f"{model.stem}-{key[:16]}.hrx"
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        compile(model, path, targets=(target,), progress=progress)
-    return path
+
+    def compile_to(path: Path) -> None:
+        _compile(model, path, (target,), 2, None, None, progress, None)
+
+    return compiled_once(model, None, (target,), 2, {}, compile_to)
 
 
 def _options(targets: Sequence[Target], level: int, inspection: Inspection | None) -> Any:
@@ -451,70 +480,3 @@ def inspect(
     if path.suffix == ".hrx":
         return describe.describe_artifact(path, disassemble, weights, verify)
     return describe.describe_model(_import(path, None))
-
-
-# -- passes on text ---------------------------------------------------------------------
-
-
-def passes() -> list[tuple[str, str]]:
-    """Every pass by name, with the first line of what its file says."""
-    import sys
-
-    from headrace.ir.passes import pass_table
-
-    return [
-        (name, (sys.modules[kind.__module__].__doc__ or "").strip().partition("\n")[0])
-        for name, kind in sorted(pass_table().items())
-    ]
-
-
-def run_passes(
-    text: str,
-    source: str,
-    names: Sequence[str],
-    verify_each: bool = True,
-    print_locations: bool = False,
-) -> str:
-    """Runs passes on the text of a module; parameters get zeros of their type.
-
-    Raises:
-        HeadraceError HR1001: the text cannot be parsed; HR0101: no such pass.
-    """
-    from xdsl.utils.exceptions import VerifyException
-
-    from headrace.ir.model import Model
-    from headrace.ir.passes import make_pass
-    from headrace.ir.text import parse_module, print_module
-    from headrace.pipeline import context, run_pass
-
-    model = Model(parse_module(text, source, context()), {}, Path(source).stem)
-    _declare_parameters(model)
-    for name in names:
-        run_pass(make_pass(name), model)
-        if verify_each:
-            try:
-                model.ir.verify()
-            except VerifyException as wrong:
-                raise error("HR9104", f"pass '{name}' broke the module: {wrong}") from wrong
-    return print_module(model.ir, print_locations)
-
-
-def _declare_parameters(model: Model) -> None:
-    """Text holds no weights: each parameter becomes zeros that are never spread out."""
-    import numpy as np
-
-    from headrace.base.parameters import array_source, expression
-    from headrace.ir.types import dtype_of, static_shape
-    from headrace.tensor.dialect import ParameterOp
-
-    for op in model.ir.walk():
-        if isinstance(op, ParameterOp):
-            kind = dtype_of(op.result)
-            zero = array_source(np.zeros((), kind.numpy_dtype))
-            model.parameters[op.parameter.string_value()] = expression(
-                "broadcast_in_dim",
-                (zero,),
-                kind,
-                static_shape(op.result),
-                broadcast_dimensions=(),
-            )

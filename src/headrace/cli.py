@@ -232,15 +232,15 @@ def opt(
     as_json: bool,
 ) -> None:
     """Runs passes on the text of a module and prints what comes out ('-' reads stdin)."""
-    from headrace import api
+    from headrace.opt import pass_lines, run_passes
 
     if list_passes:
-        text = "\n".join(f"{name:44} {what}" for name, what in api.passes())
+        text = "\n".join(f"{name:44} {what}" for name, what in pass_lines())
     elif file is None:
         raise click.UsageError("Missing argument 'FILE'.")
     else:
         source = sys.stdin.read() if str(file) == "-" else _read_text(file)
-        text = api.run_passes(source, str(file), passes, verify_each, print_locations)
+        text = run_passes(source, str(file), passes, verify_each, print_locations)
     click.echo(json.dumps({"text": text}) if as_json else text)
 
 

@@ -40,8 +40,13 @@ CACHE_DIR = Knob(
     "HEADRACE_CACHE_DIR", "where compiled models, machine code and device profiles are kept"
 )
 XDG_CACHE_HOME = Knob("XDG_CACHE_HOME", "the folder of all caches, where CACHE_DIR is not set")
+MODEL_CACHE = Knob(
+    "HEADRACE_MODEL_CACHE",
+    "0 compiles a model anew although the cache holds it as it would be (kernels still come from there)",
+    "1",
+)
 
-KNOBS = (DEBUG, CACHE_DIR, XDG_CACHE_HOME)
+KNOBS = (DEBUG, CACHE_DIR, XDG_CACHE_HOME, MODEL_CACHE)
 
 
 def cache_directory() -> Path:

@@ -1,0 +1,227 @@
+"""Compiled models kept on disk by content: the same model is not compiled twice.
+
+An entry is `models/<stem>-<key>.hrx` in the cache folder, an ordinary `.hrx`. Its key
+digests all that a compilation hangs on: the model file with the names, sizes and times of
+the files its weights are in, targets, level and dimensions, the processor (for
+`cpu:native`), all sources of headrace and the versions of the libraries it compiles with.
+An entry is checked whole, weights included, before it is used; a damaged one is compiled
+again. Large models are not kept, and the oldest entries make room for new ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+import headrace
+from headrace.artifact.reader import open_artifact
+from headrace.base.errors import HeadraceError
+from headrace.base.knobs import cache_directory
+
+MAXIMUM_BYTES = 1 << 30
+"""A larger `.hrx` is not kept."""
+
+TOTAL_BYTES = 4 << 30
+"""What all entries together may take."""
+
+_LIBRARIES = ("llvmlite", "triton", "onnx", "xdsl", "numpy", "jaxlib", "keras")
+_LOCATION = b"\x0a\x08location\x12"
+"""How a protobuf entry with the key `location` begins: ONNX's external weights."""
+
+_KEY_DIGITS = 32
+
+
+def model_key(
+    model: Path,
+    targets: Sequence[str],
+    level: int,
+    dims: Mapping[str, object],
+) -> str:
+    """What a compilation is kept under.
+
+    Raises:
+        OSError: the model cannot be read.
+    """
+    hashed = hashlib.sha256()
+    for part in (
+        *(model.name, *targets, level, sorted(dims.items())),
+        *(_package_digest(), _processor(), *_versions()),
+    ):
+        text = repr(part).encode()
+        hashed.update(f"{len(text)} ".encode() + text)
+    with model.open("rb") as file:
+        if os.fstat(file.fileno()).st_size:
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                for name in _external_names(data):
+                    hashed.update(repr(_identity(model.parent / name)).encode())
+                hashed.update(data)
+    return hashed.hexdigest()[:_KEY_DIGITS]
+
+
+def _external_names(data: mmap.mmap) -> list[str]:
+    """Names of files that an ONNX model keeps weights in; each once, in order."""
+    found: dict[str, None] = {}
+    at = data.find(_LOCATION)
+    while at >= 0:
+        at += len(_LOCATION)
+        # A length of one or two bytes: file names are short.
+        size, start = data[at], at + 1
+        if size > 127:
+            size, start = size - 128 + 128 * data[at + 1], at + 2
+        found[data[start : start + size].decode("utf-8", "replace")] = None
+        at = data.find(_LOCATION, at)
+    return list(found)
+
+
+def _identity(path: Path) -> tuple[str, int, int, int]:
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return (path.name, 0, 0, 0)
+    return (path.name, status.st_size, status.st_mtime_ns, status.st_ino)
+
+
+@cache
+def _package_digest() -> str:
+    root = Path(headrace.__file__).parent
+    hashed = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        data = path.read_bytes()
+        hashed.update(f"{path.relative_to(root)} {len(data)}\n".encode() + data)
+    return hashed.hexdigest()
+
+
+@cache
+def _processor() -> str:
+    """The flags of this processor, which `cpu:native` compiles for."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("flags"):
+                return line
+    return ""
+
+
+@cache
+def _versions() -> tuple[str, ...]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    found: list[str] = []
+    for name in _LIBRARIES:
+        with suppress(PackageNotFoundError):
+            found.append(f"{name} {version(name)}")
+    return tuple(found)
+
+
+def kept_path(model: Path, key: str) -> Path:
+    """Where the entry of a model stands, or would."""
+    return cache_directory() / "models" / f"{model.stem}-{key}.hrx"
+
+
+def is_sound(path: Path) -> bool:
+    """Whether an entry is there and whole: code and weights have their digests."""
+    if not path.is_file():
+        return False
+    try:
+        open_artifact(path).verify_weights()
+    except (HeadraceError, OSError):
+        return False
+    return True
+
+
+def copy_kept(path: Path, output: Path) -> bool:
+    """Copies a sound entry to where the user wants it, whole or not at all."""
+    return is_sound(path) and _copy(path, output)
+
+
+def keep(output: Path, path: Path) -> None:
+    """Keeps a copy of a compiled model, unless it is large or there is no room."""
+    try:
+        size = output.stat().st_size
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError:
+        return
+    if size <= MAXIMUM_BYTES and _copy(output, path):
+        make_room(path)
+
+
+def make_room(newest: Path) -> None:
+    """Deletes the oldest entries until all fit into `TOTAL_BYTES`; never `newest`."""
+    entries: list[tuple[int, int, Path]] = []
+    for path in newest.parent.glob("*.hrx"):
+        with suppress(OSError):
+            status = path.stat()
+            entries.append((status.st_mtime_ns, status.st_size, path))
+    total = sum(size for _, size, _ in entries)
+    for _, size, path in sorted(entries):
+        if total <= TOTAL_BYTES:
+            return
+        if path != newest:
+            with suppress(OSError):
+                path.unlink()
+                total -= size
+
+
+def _copy(source: Path, target: Path) -> bool:
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError:
+        return False
+    os.close(handle)
+    try:
+        shutil.copyfile(source, name)
+        os.chmod(name, source.stat().st_mode & 0o777)
+        os.replace(name, target)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(name)
+        return False
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(name)
+        raise
+    return True
+
+
+Compile = Callable[[Path], None]
+
+
+def compiled_once(
+    model: Path,
+    output: Path | None,
+    targets: Sequence[str],
+    level: int,
+    dims: Mapping[str, object],
+    compile_to: Compile,
+) -> Path:
+    """A model compiled by `compile_to(path)`, unless that was done before.
+
+    Args:
+        output: the file to write; None for the entry in the cache itself.
+
+    Returns:
+        `output`, or the entry.
+    """
+    try:
+        entry = kept_path(model, model_key(model, targets, level, dims))
+    except OSError:
+        if output is None:
+            raise
+        compile_to(output)  # which says better what is wrong
+        return output
+    if output is None:
+        if not is_sound(entry):
+            entry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            compile_to(entry)
+            make_room(entry)
+        return entry
+    if not copy_kept(entry, output):
+        compile_to(output)
+        keep(output, entry)
+    return output

@@ -19,187 +19,22 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from headrace.base.dtypes import F32
-from headrace.base.symbols import ZERO, Expr, as_expr, ceildiv, dim, product
-from headrace.kernel.description import Axis, Compute, Kernel
+from headrace.base.symbols import Expr, as_expr, ceildiv, dim, product
+from headrace.kernel.description import Axis, Kernel
 from headrace.kernel.target import Launch, SliceRule, Specialisation
+from headrace.targets.cpu.contract_plan import UNROLL, ContractPlan, match
 from headrace.targets.cpu.contract_wishes import layout_wishes
-from headrace.targets.cpu.emit import Context, NestEmitter, Schedule, Typed, widths_for
+from headrace.targets.cpu.emit import NestEmitter, Schedule, Typed, widths_for
 from headrace.targets.cpu.entry import divide, evaluate
 from headrace.targets.cpu.halo import emit_halo
 from headrace.targets.cpu.ir_text import Module, Value, constant, integer, vector_type
 from headrace.targets.cpu.machine import Machine
-from headrace.targets.cpu.nest import Nest, Read, lower
+from headrace.targets.cpu.nest import Read
+from headrace.targets.cpu.offsets import Context
 
 __all__ = ["emit", "layout_wishes", "match"]
 
-_ACCUMULATORS = 12
-_UNROLL = 4
 _PREFETCH_BYTES = 512
-_L2_BYTES = 192 << 10
-"""Weights of a column block up to this are reread for every row tile (L2 holds 512 KiB)."""
-
-
-@dataclass(frozen=True)
-class ContractPlan:
-    """How a contraction becomes loops.
-
-    Attributes:
-        nest: the kernel on offsets; phase 0 is the sum of products.
-        left, right: its two reads.
-        column, rows, batch: the outer axes by role.
-        sums: reduction axes, outermost first.
-        tile: columns of one panel; a multiple of the vector width.
-        row_tile: rows of one tile.
-        panels: panels that one tile covers at once (few rows need more columns).
-        row_block, column_block: rows, and panels, of one workgroup.
-    """
-
-    nest: Nest
-    left: Read
-    right: Read
-    column: Axis
-    rows: tuple[Axis, ...]
-    batch: tuple[Axis, ...]
-    sums: tuple[Axis, ...]
-    tile: int
-    row_tile: int
-    panels: int
-    row_block: int
-    column_block: int
-
-    @property
-    def row_count(self) -> Expr:
-        return product(a.size for a in self.rows)
-
-    @property
-    def panel_count(self) -> Expr:
-        return ceildiv(self.column.size, self.tile)
-
-
-def match(kernel: Kernel, machine: Machine) -> ContractPlan | None:
-    """Kernels of one f32 sum of products and maps after it."""
-    nest = lower(kernel)
-    if not nest.phases:
-        return None
-    first, *rest = nest.phases
-    if first.reduction is None or first.parallel or first.writes or not first.reduction_axes:
-        return None
-    if first.reduction.combiner.kind != "add" or len(first.results) != 1:
-        return None
-    if first.results[0].access.place not in nest.scalars or first.results[0].dtype != F32:
-        return None
-    if any(p.axes or p.reduction is not None for p in rest):
-        return None
-    reads = first.reads
-    if len(reads) != 2 or len(first.body) != 3 or any(r.dtype != F32 for r in reads):
-        return None
-    last = first.body[-1]
-    if not isinstance(last, Compute) or last.operation != "multiply":
-        return None
-    if set(last.operands) != {r.result for r in reads} or any(r.access.guards for r in reads):
-        return None
-    if not all(isinstance(r.access.place, int) for r in reads):
-        return None
-    for left, right in (reads, reads[::-1]):
-        plan = _plan(nest, left, right, machine)
-        if plan is not None:
-            return plan
-    return None
-
-
-def _plan(nest: Nest, left: Read, right: Read, machine: Machine) -> ContractPlan | None:
-    a, b = left.access.offset, right.access.offset
-    sums = nest.phases[0].reduction_axes
-    names = [s.name for s in sums]
-    outer = {axis.name for axis in nest.outer}
-    for offset in (a, b):
-        if not offset.is_linear_in(names):
-            return None
-        if any(offset.coefficient(n).names & (outer | set(names)) for n in names):
-            return None
-    tile = 2 * machine.width
-    columns = [x for x in nest.outer if x.name not in a.names and _contiguous(b, x.name, tile)]
-    if not columns:
-        return None
-    column = max(columns, key=lambda x: _guess(x.size))
-    rows = tuple(x for x in nest.outer if x is not column and x.name not in b.names)
-    batch = tuple(x for x in nest.outer if x is not column and x not in rows)
-    ordered = tuple(sorted(sums, key=lambda s: -_guess(b.coefficient(s.name))))
-    row_tile, panels = _register_tile(rows, column, tile // machine.width, tile)
-    plan = ContractPlan(
-        nest, left, right, column, rows, batch, ordered, tile, row_tile, panels, 0, 0
-    )
-    return _with_blocks(plan)
-
-
-def _guess(size: Expr) -> int:
-    return size.value if size.is_constant else 64
-
-
-def _contiguous(offset: Expr, axis: str, tile: int) -> bool:
-    """Whether `tile` columns from a multiple of it stand side by side."""
-    if axis not in offset.names:
-        return False
-    panel = dim("%p") * tile
-    first = offset.substitute({axis: panel})
-    return all(
-        offset.substitute({axis: panel + c}) - first == as_expr(c) for c in range(1, tile)
-    )
-
-
-def _register_tile(
-    rows: Sequence[Axis], column: Axis, vectors: int, tile: int
-) -> tuple[int, int]:
-    """Rows and panels of a tile: 12 accumulators hide the FMA's latency."""
-    row_tile = _ACCUMULATORS // vectors
-    count = product(a.size for a in rows)
-    if not count.is_constant or count.value >= row_tile:
-        return row_tile, 1
-    few = max(1, count.value)
-    panels = max(1, 8 // (few * vectors))
-    if column.size.is_constant:
-        panels = min(panels, max(1, column.size.value // tile))
-    return few, panels
-
-
-def _with_blocks(plan: ContractPlan) -> ContractPlan:
-    """Workgroups: enough to share out, each with its weights in the nearest cache.
-
-    Large weights are cut along columns, so that a part of them is enough for a workgroup
-    (streaming slices them there); small ones along rows.
-    """
-    depth = 1
-    for axis in plan.sums:
-        depth *= _guess(axis.size)
-    panel_bytes = depth * plan.tile * 4
-    panel_count = max(1, _guess(plan.panel_count))
-    row_tiles = max(1, -(-_guess_rows(plan) // plan.row_tile))
-    batch = 1
-    for axis in plan.batch:
-        batch *= _guess(axis.size)
-    if panel_bytes * panel_count <= _L2_BYTES and row_tiles * batch >= 16:
-        column_block = panel_count
-    else:
-        wanted = 16 if row_tiles * batch < 8 else 8
-        column_block = max(
-            1, panel_count // wanted, min(panel_count, _L2_BYTES // panel_bytes // 2)
-        )
-        column_block = min(column_block, max(1, panel_count // 8))
-    column_block = -(-column_block // plan.panels) * plan.panels
-    columns = max(1, -(-panel_count // column_block))
-    pieces = max(1, 24 // (columns * batch))
-    block_tiles = max(1, -(-row_tiles // pieces))
-    # Below 100,000 multiply-adds a workgroup costs more to hand out than it saves.
-    least = max(1, 100_000 // max(1, plan.row_tile * column_block * plan.tile * depth))
-    block_tiles = min(max(block_tiles, least), row_tiles)
-    return replace(plan, row_block=block_tiles * plan.row_tile, column_block=column_block)
-
-
-def _guess_rows(plan: ContractPlan) -> int:
-    total = 1
-    for axis in plan.rows:
-        total *= axis.size.value if axis.size.is_constant else 128
-    return total
 
 
 def emit(
@@ -211,7 +46,7 @@ def emit(
     launch = Launch(
         symbol,
         emitter.workgroups(),
-        ZERO,
+        as_expr(schedule.partial_bytes),
         _slice_rule(kernel, schedule),
         "convolution" if len(schedule.sums) > 1 else "contract",
     )
@@ -311,7 +146,9 @@ class ContractEmitter(NestEmitter):
         panels = self._entry.size(plan.panel_count)
         low = f.mul(y, plan.column_block)
         high = f.minimum(f.add(low, plan.column_block), panels)
-        if self._rows_outside():
+        if plan.depth_block:
+            self._deep_block(first, end, low, high, names)
+        elif plan.rows_outside:
             self._row_tiles(first, end, lambda r, n: self._column_tiles(low, high, r, n, names))
         else:
             self._column_loop(
@@ -326,13 +163,93 @@ class ContractEmitter(NestEmitter):
                 ),
             )
 
-    def _rows_outside(self) -> bool:
-        """Rows outside columns where the block's weights stay in L2 anyway."""
-        plan = self._plan
-        depth = 1
-        for axis in plan.sums:
-            depth *= _guess(axis.size)
-        return depth * plan.tile * 4 * plan.column_block <= _L2_BYTES
+    def _deep_block(
+        self, first: Value, end: Value, low: Value, high: Value, names: Mapping[str, Value]
+    ) -> None:
+        """Part by part of the sum; partial sums of all tiles wait in scratch."""
+        plan, f = self._plan, self._f
+        scratch = self._entry.scratch
+        wide = vector_type("float", self._machine.width)
+
+        def clear(at: Value, _: list[Value]) -> None:
+            f.store(constant(wide, self._start), f.offset(scratch, at), 32)
+
+        f.loop(0, plan.partial_bytes, self._machine.width * 4, clear)
+
+        def place(row: Value, panel: Value) -> Value:
+            number = f.add(f.mul(f.sub(panel, low), plan.row_block), f.sub(row, first))
+            return f.offset(scratch, f.mul(number, plan.tile * 4))
+
+        def part(starts: Mapping[str, Value], size: Value) -> None:
+            def tile(r: Value, count: int, p: Value, pieces: Sequence[_Piece]) -> None:
+                partial = place(r, p)
+                before = self._partial(partial, count, pieces)
+                rows = self._rows_from(r, count)
+                left, right = self._starts(rows, p, pieces, names, starts)
+                sums = self._run(plan.sums[-1], size, left, right, pieces, before)
+                self._keep_partial(partial, count, pieces, sums)
+
+            self._column_loop(
+                low,
+                high,
+                lambda p, pieces: self._row_tiles(
+                    first, end, lambda r, n: tile(r, n, p, pieces)
+                ),
+            )
+
+        self._parts(part)
+
+        def finish(r: Value, count: int, p: Value, pieces: Sequence[_Piece]) -> None:
+            sums = self._partial(place(r, p), count, pieces)
+            self._tile_maps(self._rows_from(r, count), p, pieces, names, sums)
+
+        self._column_loop(
+            low,
+            high,
+            lambda p, pieces: self._row_tiles(first, end, lambda r, n: finish(r, n, p, pieces)),
+        )
+
+    def _parts(self, body: Callable[[Mapping[str, Value], Value], None]) -> None:
+        """Calls `body(first term of each sum, terms)` for every part, in order."""
+        plan, f = self._plan, self._f
+        inner = plan.sums[-1]
+        length, size = plan.depth_block, inner.size.value
+
+        def within(outside: Mapping[str, Value]) -> None:
+            if length >= size:
+                body({**outside, inner.name: integer(0)}, integer(size))
+                return
+
+            def one(k: Value, _: list[Value]) -> None:
+                count = integer(length)
+                if size % length:
+                    count = f.minimum(f.sub(size, k), length)
+                body({**outside, inner.name: k}, count)
+
+            f.loop(0, size, length, one)
+
+        if len(plan.sums) == 1:
+            within({})
+        else:
+            outer = plan.sums[0]
+            f.loop(0, outer.size.value, 1, lambda i, _: within({outer.name: i}))
+
+    def _partial(self, at: Value, rows: int, pieces: Sequence[_Piece]) -> list[Value]:
+        """The partial sums of a tile of one panel."""
+        f, tile = self._f, self._plan.tile
+        return [
+            f.load(vector_type("float", p.width), f.offset(at, (r * tile + p.lane) * 4), 4)
+            for r in range(rows)
+            for p in pieces
+        ]
+
+    def _keep_partial(
+        self, at: Value, rows: int, pieces: Sequence[_Piece], sums: Sequence[Value]
+    ) -> None:
+        f, tile = self._f, self._plan.tile
+        for number, value in enumerate(sums):
+            row, piece = divmod(number, len(pieces))
+            f.store(value, f.offset(at, (row * tile + pieces[piece].lane) * 4), 4)
 
     def _column_tiles(
         self, low: Value, high: Value, row: Value, count: int, names: Mapping[str, Value]
@@ -479,28 +396,51 @@ class ContractEmitter(NestEmitter):
         names: Mapping[str, Value],
     ) -> None:
         """Sums of `rows` x `pieces`, then the maps over them."""
-        plan, f = self._plan, self._f
-        none = {s.name: ZERO for s in plan.sums}
-        a = plan.left.access.offset.substitute(none)
-        b = plan.right.access.offset.substitute(none)
-        left = [self._pointer(plan.left, a, {**names, **row}) for row in rows]
-        panels = sorted({p.panel for p in pieces})
-        columns = {q: self._column(panel, q) for q in panels}
-        if self._single is None:
-            b = b.substitute({plan.column.name: dim("%p") * plan.tile})
-            bound = {q: {**names, "%p": f.add(panel, q)} for q in panels}
-        else:
-            bound = {q: {**names, plan.column.name: columns[q]} for q in panels}
-        right = {q: self._pointer(plan.right, b, bound[q]) for q in panels}
+        none = {s.name: integer(0) for s in self._plan.sums}
+        left, right = self._starts(rows, panel, pieces, names, none)
         start = [
             constant(vector_type("float", p.width), self._start) for _ in rows for p in pieces
         ]
-        sums = self._sum(left, right, pieces, start)
+        self._tile_maps(rows, panel, pieces, names, self._sum(left, right, pieces, start))
+
+    def _starts(
+        self,
+        rows: list[dict[str, Value]],
+        panel: Value,
+        pieces: Sequence[_Piece],
+        names: Mapping[str, Value],
+        terms: Mapping[str, Value],
+    ) -> tuple[list[Value], dict[int, Value]]:
+        """Where the left operand of each row and each panel begin, from term `terms` on."""
+        plan, f = self._plan, self._f
+        a, b = plan.left.access.offset, plan.right.access.offset
+        left = [self._pointer(plan.left, a, {**names, **terms, **row}) for row in rows]
+        panels = sorted({p.panel for p in pieces})
+        if self._single is None:
+            b = b.substitute({plan.column.name: dim("%p") * plan.tile})
+            bound = {q: {"%p": f.add(panel, q)} for q in panels}
+        else:
+            bound = {q: {plan.column.name: self._column(panel, q)} for q in panels}
+        right = {
+            q: self._pointer(plan.right, b, {**names, **terms, **bound[q]}) for q in panels
+        }
+        return left, right
+
+    def _tile_maps(
+        self,
+        rows: list[dict[str, Value]],
+        panel: Value,
+        pieces: Sequence[_Piece],
+        names: Mapping[str, Value],
+        sums: Sequence[Value],
+    ) -> None:
+        """The maps over the finished sums of a tile."""
+        columns = {p.panel: self._column(panel, p.panel) for p in pieces}
         for number, row in enumerate(rows):
             context = self._open({**names, **row})
             for position, piece in enumerate(pieces):
                 value = sums[number * len(pieces) + position]
-                at = f.add(columns[piece.panel], piece.lane)
+                at = self._f.add(columns[piece.panel], piece.lane)
                 self._registers = {self._sum_name: Typed(value, F32)}
                 self._maps(context, at, piece.width)
 
@@ -532,9 +472,9 @@ class ContractEmitter(NestEmitter):
         ) -> list[Value]:
             axis, rest = axes[0], axes[1:]
             size = self._entry.size(axis.size)
-            a_step = self._entry.size(a.coefficient(axis.name) * 4)
-            b_step = self._entry.size(b.coefficient(axis.name) * 4)
             if rest:
+                a_step = self._entry.size(a.coefficient(axis.name) * 4)
+                b_step = self._entry.size(b.coefficient(axis.name) * 4)
 
                 def outer(i: Value, carried: list[Value]) -> list[Value]:
                     a_at, b_at = f.mul(i, a_step), f.mul(i, b_step)
@@ -543,20 +483,38 @@ class ContractEmitter(NestEmitter):
 
                 return f.loop(0, size, 1, outer, acc)
 
-            def steps(k: Value, carried: list[Value], count: int) -> list[Value]:
-                return self._steps(lefts, rights, pieces, k, count, a_step, b_step, carried)
-
-            known = size.constant
-            if known is not None:
-                whole = integer(known - known % _UNROLL)
-            else:
-                whole = f.binary("and", size, -_UNROLL)
-            acc = f.loop(0, whole, _UNROLL, lambda k, c: steps(k, c, _UNROLL), acc)
-            if known is not None:
-                return steps(whole, acc, known % _UNROLL) if known % _UNROLL else acc
-            return f.loop(whole, size, 1, lambda k, c: steps(k, c, 1), acc)
+            return self._run(axis, size, lefts, rights, pieces, acc)
 
         return nest(plan.sums, left, right, start)
+
+    def _run(
+        self,
+        axis: Axis,
+        size: Value,
+        lefts: list[Value],
+        rights: dict[int, Value],
+        pieces: Sequence[_Piece],
+        acc: list[Value],
+    ) -> list[Value]:
+        """`size` terms along the innermost sum."""
+        plan, f = self._plan, self._f
+        a_step = self._entry.size(plan.left.access.offset.coefficient(axis.name) * 4)
+        b_step = self._entry.size(plan.right.access.offset.coefficient(axis.name) * 4)
+
+        def steps(k: Value, carried: list[Value], count: int) -> list[Value]:
+            return self._steps(lefts, rights, pieces, k, count, a_step, b_step, carried)
+
+        known = size.constant
+        if known is not None:
+            whole = integer(known - known % UNROLL)
+        else:
+            whole = f.binary("and", size, -UNROLL)
+        acc = f.loop(0, whole, UNROLL, lambda k, c: steps(k, c, UNROLL), acc)
+        if known is not None:
+            return steps(whole, acc, known % UNROLL) if known % UNROLL else acc
+        if plan.depth_block:  # Parts of a sum are cut between unrolled steps.
+            return acc
+        return f.loop(whole, size, 1, lambda k, c: steps(k, c, 1), acc)
 
     def _steps(
         self,
@@ -575,7 +533,7 @@ class ContractEmitter(NestEmitter):
         a_at = [f.offset(p, a_from) for p in lefts]
         b_at = {q: f.offset(p, b_from) for q, p in rights.items()}
         known_b = b_step.constant
-        if known_b is not None and known_b <= 256 and count == _UNROLL:
+        if known_b is not None and known_b <= 256 and count == UNROLL:
             for pointer in b_at.values():
                 for line in range(0, known_b * count, 64):
                     f.prefetch(f.offset(pointer, line + _PREFETCH_BYTES))

@@ -1,0 +1,250 @@
+"""How a product or convolution is cut: which axes are what, register tiles, blocks.
+
+See `contract.py` for the family. Blocks are chosen so that what a workgroup rereads stays
+in the nearest caches: a panel's weights while row tiles pass over them, or the rows of a
+tile while panels pass over them. Deep sums are cut along the sum as well; the partial sums
+then wait in the worker's scratch. Each element's terms are added in one order whatever the
+cut, so the bits are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from headrace.base.dtypes import F32
+from headrace.base.symbols import Expr, as_expr, ceildiv, dim, product
+from headrace.kernel.description import Axis, Compute, Kernel
+from headrace.targets.cpu.machine import Machine
+from headrace.targets.cpu.nest import Nest, Read, lower
+
+_ACCUMULATORS = 12
+UNROLL = 4
+"""Terms of the innermost sum that are written out."""
+
+_L2_BYTES = 192 << 10
+"""Weights of a column block up to this are reread for every row tile (L2 holds 512 KiB)."""
+
+_ROW_BYTES = 128 << 10
+"""Left operands up to this are read again for every column block, not cut into row blocks."""
+
+_DEEP = 1024
+"""Sums of at least as many terms are cut."""
+
+_DEPTH_BLOCK = 512
+"""Terms of a part: a panel of them is 32 KiB."""
+
+_DEEP_ROWS = 216
+"""Rows of a workgroup whose sums are cut."""
+
+
+@dataclass(frozen=True)
+class ContractPlan:
+    """How a contraction becomes loops.
+
+    Attributes:
+        nest: the kernel on offsets; phase 0 is the sum of products.
+        left, right: its two reads.
+        column, rows, batch: the outer axes by role.
+        sums: reduction axes, outermost first.
+        tile: columns of one panel; a multiple of the vector width.
+        row_tile: rows of one tile.
+        panels: panels that one tile covers at once (few rows need more columns).
+        row_block, column_block: rows, and panels, of one workgroup.
+        rows_outside: whether a workgroup passes over its panels for each row tile, not
+            over its row tiles for each panel.
+        depth_block: terms of the innermost sum that are added before the partial sums
+            wait in scratch; 0 where sums stay in registers throughout.
+    """
+
+    nest: Nest
+    left: Read
+    right: Read
+    column: Axis
+    rows: tuple[Axis, ...]
+    batch: tuple[Axis, ...]
+    sums: tuple[Axis, ...]
+    tile: int
+    row_tile: int
+    panels: int
+    row_block: int = 0
+    column_block: int = 0
+    rows_outside: bool = False
+    depth_block: int = 0
+
+    @property
+    def row_count(self) -> Expr:
+        return product(a.size for a in self.rows)
+
+    @property
+    def panel_count(self) -> Expr:
+        return ceildiv(self.column.size, self.tile)
+
+    @property
+    def partial_bytes(self) -> int:
+        """Scratch for the partial sums of a workgroup."""
+        return self.row_block * self.column_block * self.tile * 4 if self.depth_block else 0
+
+
+def match(kernel: Kernel, machine: Machine) -> ContractPlan | None:
+    """Kernels of one f32 sum of products and maps after it."""
+    nest = lower(kernel)
+    if not nest.phases:
+        return None
+    first, *rest = nest.phases
+    if first.reduction is None or first.parallel or first.writes or not first.reduction_axes:
+        return None
+    if first.reduction.combiner.kind != "add" or len(first.results) != 1:
+        return None
+    if first.results[0].access.place not in nest.scalars or first.results[0].dtype != F32:
+        return None
+    if any(p.axes or p.reduction is not None for p in rest):
+        return None
+    reads = first.reads
+    if len(reads) != 2 or len(first.body) != 3 or any(r.dtype != F32 for r in reads):
+        return None
+    last = first.body[-1]
+    if not isinstance(last, Compute) or last.operation != "multiply":
+        return None
+    if set(last.operands) != {r.result for r in reads} or any(r.access.guards for r in reads):
+        return None
+    if not all(isinstance(r.access.place, int) for r in reads):
+        return None
+    for left, right in (reads, reads[::-1]):
+        plan = _plan(nest, left, right, machine)
+        if plan is not None:
+            return plan
+    return None
+
+
+def _plan(nest: Nest, left: Read, right: Read, machine: Machine) -> ContractPlan | None:
+    a, b = left.access.offset, right.access.offset
+    sums = nest.phases[0].reduction_axes
+    names = [s.name for s in sums]
+    outer = {axis.name for axis in nest.outer}
+    for offset in (a, b):
+        if not offset.is_linear_in(names):
+            return None
+        if any(offset.coefficient(n).names & (outer | set(names)) for n in names):
+            return None
+    tile = 2 * machine.width
+    columns = [x for x in nest.outer if x.name not in a.names and _contiguous(b, x.name, tile)]
+    if not columns:
+        return None
+    column = max(columns, key=lambda x: _guess(x.size))
+    rows = tuple(x for x in nest.outer if x is not column and x.name not in b.names)
+    batch = tuple(x for x in nest.outer if x is not column and x not in rows)
+    ordered = tuple(sorted(sums, key=lambda s: -_guess(b.coefficient(s.name))))
+    row_tile, panels = _register_tile(rows, column, tile // machine.width, tile)
+    plan = ContractPlan(nest, left, right, column, rows, batch, ordered, tile, row_tile, panels)
+    return _with_blocks(plan)
+
+
+def _guess(size: Expr) -> int:
+    return size.value if size.is_constant else 64
+
+
+def _contiguous(offset: Expr, axis: str, tile: int) -> bool:
+    """Whether `tile` columns from a multiple of it stand side by side."""
+    if axis not in offset.names:
+        return False
+    panel = dim("%p") * tile
+    first = offset.substitute({axis: panel})
+    return all(
+        offset.substitute({axis: panel + c}) - first == as_expr(c) for c in range(1, tile)
+    )
+
+
+def _register_tile(
+    rows: Sequence[Axis], column: Axis, vectors: int, tile: int
+) -> tuple[int, int]:
+    """Rows and panels of a tile: 12 accumulators hide the FMA's latency."""
+    row_tile = _ACCUMULATORS // vectors
+    count = product(a.size for a in rows)
+    if not count.is_constant or count.value >= row_tile:
+        return row_tile, 1
+    few = max(1, count.value)
+    panels = max(1, 8 // (few * vectors))
+    if column.size.is_constant:
+        panels = min(panels, max(1, column.size.value // tile))
+    return few, panels
+
+
+def _with_blocks(plan: ContractPlan) -> ContractPlan:
+    """Workgroups: enough to share out, each with what it rereads in the nearest cache."""
+    deep = _deep_blocks(plan)
+    return deep if deep is not None else _flat_blocks(plan)
+
+
+def _deep_blocks(plan: ContractPlan) -> ContractPlan | None:
+    """Blocks of a long sum: a panel's part of it stays near while all rows pass over it."""
+    sizes = [a.size for a in (*plan.sums, *plan.rows, plan.column)]
+    if plan.batch or plan.panels > 1 or any(not s.is_constant for s in sizes):
+        return None
+    inner = plan.sums[-1].size.value
+    depth = product(a.size for a in plan.sums).value
+    if len(plan.sums) > 2 or depth < _DEEP or inner % UNROLL or inner < 64:
+        return None
+    rows, panels = plan.row_count.value, plan.panel_count.value
+    if rows < 2 * plan.row_tile:
+        return None
+    pieces = -(-inner // _DEPTH_BLOCK)
+    depth_block = -(-inner // pieces // UNROLL) * UNROLL
+    row_tiles = -(-rows // plan.row_tile)
+    row_blocks = -(-rows // _DEEP_ROWS)
+    block_tiles = -(-row_tiles // row_blocks)
+    columns = min(panels, max(8, 24 // row_blocks))
+    column_block = -(-panels // columns)
+    return replace(
+        plan,
+        row_block=block_tiles * plan.row_tile,
+        column_block=column_block,
+        depth_block=depth_block,
+    )
+
+
+def _flat_blocks(plan: ContractPlan) -> ContractPlan:
+    """Blocks of a sum that stays in registers.
+
+    Large weights are cut along columns, so that a part of them is enough for a workgroup
+    (streaming slices them there); small ones along rows.
+    """
+    depth = 1
+    for axis in plan.sums:
+        depth *= _guess(axis.size)
+    panel_bytes = depth * plan.tile * 4
+    panel_count = max(1, _guess(plan.panel_count))
+    row_tiles = max(1, -(-_guess_rows(plan) // plan.row_tile))
+    batch = 1
+    for axis in plan.batch:
+        batch *= _guess(axis.size)
+    if panel_bytes * panel_count <= _L2_BYTES and row_tiles * batch >= 16:
+        column_block = panel_count
+    else:
+        wanted = 16 if row_tiles * batch < 8 else 8
+        if row_tiles * plan.row_tile * depth * 4 <= _ROW_BYTES:
+            wanted = 24 // batch or 1  # All rows fit beside a few panels: weights pass once.
+        column_block = max(
+            1, panel_count // wanted, min(panel_count, _L2_BYTES // panel_bytes // 2)
+        )
+        column_block = min(column_block, max(1, panel_count // max(8, wanted)))
+    column_block = -(-column_block // plan.panels) * plan.panels
+    columns = max(1, -(-panel_count // column_block))
+    pieces = max(1, 24 // (columns * batch))
+    block_tiles = max(1, -(-row_tiles // pieces))
+    # Below 100,000 multiply-adds a workgroup costs more to hand out than it saves.
+    least = max(1, 100_000 // max(1, plan.row_tile * column_block * plan.tile * depth))
+    block_tiles = min(max(block_tiles, least), row_tiles)
+    return replace(
+        plan,
+        row_block=block_tiles * plan.row_tile,
+        column_block=column_block,
+        rows_outside=panel_bytes * column_block <= _L2_BYTES,
+    )
+
+
+def _guess_rows(plan: ContractPlan) -> int:
+    total = 1
+    for axis in plan.rows:
+        total *= axis.size.value if axis.size.is_constant else 128
+    return total

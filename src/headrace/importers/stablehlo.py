@@ -22,6 +22,7 @@ from headrace.importers.hlo.quantized_text import without_grids
 from headrace.importers.hlo.tree import (
     HloFunction,
     HloModule,
+    HloOpaqueType,
     HloOperation,
     HloRegion,
     HloTensorType,
@@ -62,7 +63,13 @@ def read_tree(module: bytes | str, source: str) -> HloModule:
     """Text or artifact bytes as a neutral tree. Raises HR1001, HR1003, HR1004 as `load`."""
     context, parsed = _parse(module, source)
     with context:
-        return _Walker(source).module(parsed)
+        walker = _Walker(source)
+        tree = walker.module(parsed)
+        if not walker.quantised:
+            return tree
+        # An artifact keeps grids in its types: by way of text they become operations.
+        text = parsed.operation.get_asm(large_elements_limit=None)
+    return read_tree(text, source)
 
 
 def read_checked(case: bytes | str, source: str) -> HloModule:
@@ -129,6 +136,7 @@ class _Walker:
         self.names: dict[Any, str] = {}
         self.sizes = 0
         self.types: dict[Any, HloType] = {}
+        self.quantised = False
 
     def module(self, module: Any) -> HloModule:
         functions = [
@@ -154,6 +162,8 @@ class _Walker:
         return HloFunction(name, body, results, arguments, [], visibility != "private")
 
     def region(self, region: Any) -> HloRegion:
+        if not len(region.blocks):
+            return HloRegion([], [])
         block = region.blocks[0]
         arguments = [(self.name(a), self.type(a.type)) for a in block.arguments]
         return HloRegion(arguments, [self.operation(op.operation) for op in block.operations])
@@ -179,7 +189,11 @@ class _Walker:
 
     def attributes(self, op: Any) -> dict[str, Any]:
         try:
-            return {n.name: self.attribute(n.attr) for n in _named(op.attributes)}
+            return {
+                n.name: self.attribute(n.attr)
+                for n in _named(op.attributes)
+                if n.name not in _WITHOUT_MEANING
+            }
         except TypeError:
             # The bindings have no Python type for dense complex numbers: a constant's text.
             found = _DENSE.search(op.get_asm(large_elements_limit=None))
@@ -200,8 +214,13 @@ class _Walker:
         if isinstance(kind, ir.TupleType):
             parts = tuple(self.type(kind.get_type(n)) for n in range(kind.num_types))
             return HloTupleType(parts)
-        if not isinstance(kind, ir.RankedTensorType):
-            return HloTensorType(self.element(kind), ())
+        ranked = isinstance(kind, ir.RankedTensorType)
+        element = element_type(str(kind.element_type if ranked else kind))
+        if element is None:
+            self.quantised |= "!quant.uniform<" in str(kind)
+            return HloOpaqueType(str(kind))
+        if not ranked:
+            return HloTensorType(element, ())
         shape: list[Any] = []
         for n in range(kind.rank):
             if kind.is_dynamic_dim(n):
@@ -209,13 +228,7 @@ class _Walker:
                 self.sizes += 1
             else:
                 shape.append(as_expr(kind.get_dim_size(n)))
-        return HloTensorType(self.element(kind.element_type), tuple(shape))
-
-    def element(self, kind: Any) -> DType:
-        text = str(kind)
-        if text not in BY_NAME:
-            raise error("HR1004", f"element type '{text}' is not supported", at=self.source)
-        return BY_NAME[text]
+        return HloTensorType(element, tuple(shape))
 
     def attribute(self, value: Any) -> Any:
         """A Python value for an attribute; numbers of dialect attributes as dictionaries."""
@@ -244,7 +257,8 @@ class _Walker:
         import numpy as np
 
         kind = self.type(value.type)
-        assert isinstance(kind, HloTensorType)
+        if not isinstance(kind, HloTensorType):
+            return str(value)
         if kind.dtype.numpy_dtype.kind == "V" or kind.dtype.name in _READ_AS_TEXT:
             found = _DENSE.search(str(value))
             assert found is not None
@@ -255,11 +269,19 @@ class _Walker:
 
     def elements(self, body: str, kind: HloType) -> Any:
         """A constant's text as an array: of its shape, or one element for all."""
-        assert isinstance(kind, HloTensorType)
+        if not isinstance(kind, HloTensorType):
+            return body
         array = parse_elements(body, kind.dtype)
         return array if array.size == 1 else array.reshape([s.value for s in kind.shape])
 
 
+def element_type(text: str) -> DType | None:
+    """The element type that MLIR spells so; None for one that nothing computes with."""
+    return BY_NAME.get({"index": "i64"}.get(text, text))
+
+
+_WITHOUT_MEANING = frozenset(("api_version", "result_accuracy"))
+"""Attributes that artifacts leave out where text spells their default."""
 _DENSE = re.compile(r"dense<(.*?)> : ", re.DOTALL)
 _READ_AS_TEXT = frozenset(n for n, k in BY_NAME.items() if k.bits < 8 or (k.is_float and (k.bits < 16 or n == "bf16")))  # fmt: skip
 """Element types that the bindings cannot hand out as arrays."""

@@ -14,7 +14,7 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAtt
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Region, SSAValue
 
-from headrace.base.errors import Diagnostic, Problems
+from headrace.base.errors import Diagnostic, Problems, error
 from headrace.base.parameters import Source
 from headrace.importers.hlo import (
     chlo,
@@ -32,6 +32,7 @@ from headrace.importers.hlo.registry import CONVERTERS, Value, operation_key
 from headrace.importers.hlo.tree import (
     HloFunction,
     HloModule,
+    HloOpaqueType,
     HloOperation,
     HloRegion,
     HloTensorType,
@@ -208,6 +209,8 @@ def name_attributes(names: Sequence[str]) -> ArrayAttr[DictionaryAttr]:
 def _leaves(kind: HloType) -> list[HloTensorType]:
     if isinstance(kind, HloTensorType):
         return [kind]
+    if isinstance(kind, HloOpaqueType):
+        raise error("HR1004", f"nothing can be computed with a '{kind.text}'")
     return [leaf for element in kind.elements for leaf in _leaves(element)]
 
 

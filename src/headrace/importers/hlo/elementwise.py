@@ -139,6 +139,8 @@ def _bitcast_convert(at: FunctionConverter, operation: HloOperation) -> Sequence
     b, x = at.builder, at.operand(operation, 0)
     source, target = dtype_of(x), result_type(operation).dtype
     wide, narrow = _width(source), _width(target)
+    if source == target:
+        return [x]
     if wide == narrow:
         return [b.bitcast_convert(x, target)]
     shape = shape_of(x)

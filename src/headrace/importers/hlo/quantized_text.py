@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 
 _QUANT = re.compile(r"!quant\.uniform<((?:[^<>]|<[^<>]*>)*)>")
+_NUMBER = re.compile(r"(?<![\w.])\d+\.\d*(?:[eE][-+]?\d+)?")
 _RESULT = re.compile(r"^(\s*)(%[\w$.-]+)(\s*=\s*)(.*)$")
 _CONVERSION = re.compile(
     r'"?stablehlo\.(uniform_quantize|uniform_dequantize)"?[ (]\s*(%[\w$.#-]+)'
@@ -71,7 +72,9 @@ def _line(line: str) -> str:
 
 
 def _call(what: str, operand: str, grid: str, types: str) -> str:
-    return f'stablehlo.custom_call @headrace.{what}({operand}) {{grid = "{grid}"}} : {types}'
+    # Numbers in one spelling, whoever printed them.
+    same = _NUMBER.sub(lambda found: repr(float(found.group())), grid).replace(" ", "")
+    return f'stablehlo.custom_call @headrace.{what}({operand}) {{grid = "{same}"}} : {types}'
 
 
 def _result_type(line: str) -> str:

@@ -24,7 +24,14 @@ class HloTupleType:
     elements: tuple[HloType, ...]
 
 
-HloType: TypeAlias = Union[HloTensorType, HloTupleType]
+@dataclass(frozen=True)
+class HloOpaqueType:
+    """A type that can be read and not computed with: tokens, unknown element types."""
+
+    text: str
+
+
+HloType: TypeAlias = Union[HloTensorType, HloTupleType, HloOpaqueType]
 
 
 @dataclass

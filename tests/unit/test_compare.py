@@ -176,6 +176,11 @@ def test_a_right_model_agrees_with_both(dispatches: Dispatches, tmp_path: Path) 
     assert steps[-1] == (len(dispatches), len(dispatches))
 
 
+def test_native_code_runs_here_and_so_does_the_unoptimised(tmp_path: Path) -> None:
+    data = api.compare(model(tmp_path / "ten.onnx"), "cpu:native", level=0, threads=1).data
+    assert data["agrees"] and data["compared"] > len(EXECUTABLES)
+
+
 def test_against_onnxruntime_the_kernel_is_located(
     dispatches: Dispatches, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

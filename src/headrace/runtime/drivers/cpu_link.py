@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace.artifact import schema
 from headrace.base.errors import Diagnostic, Problems
-from headrace.runtime.drivers.cpu_machine import load_objects
+from headrace.runtime.drivers.cpu_machine import llvm, load_objects
 
 _ALIASES = {
     "sse3": "pni",
@@ -23,7 +23,11 @@ _ALIASES = {
 
 @cache
 def host_features() -> frozenset[str]:
-    """The flags of the first processor in /proc/cpuinfo, LLVM's names added."""
+    """The flags of the first processor in /proc/cpuinfo, LLVM's names added.
+
+    What LLVM itself finds counts too: `cpu:native` is made from that, and Linux lists some
+    of it under other names or not at all (`crc32`, `64bit`, `shstk`).
+    """
     flags: set[str] = set()
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         key, _, value = line.partition(":")
@@ -36,6 +40,7 @@ def host_features() -> frozenset[str]:
     # "lahf_lm" and "cx16" stand for what LLVM calls sahf and cx16.
     if "lahf_lm" in flags:
         flags.add("sahf")
+    flags |= {name for name, has in llvm().get_host_cpu_features().items() if has}
     return frozenset(flags)
 
 

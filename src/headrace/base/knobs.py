@@ -46,7 +46,16 @@ MODEL_CACHE = Knob(
     "1",
 )
 
-KNOBS = (DEBUG, CACHE_DIR, XDG_CACHE_HOME, MODEL_CACHE)
+HIDE_DEVICE_MEMORY = Knob(
+    "HEADRACE_HIDE_DEVICE_MEMORY", "bytes of a GPU's free memory to leave alone, for tests"
+)
+CUDA_SYNCHRONOUS = Knob(
+    "HEADRACE_CUDA_SYNCHRONOUS",
+    "waits for every command on a GPU, so that an error names the one that fails",
+    "0",
+)
+
+KNOBS = (DEBUG, CACHE_DIR, XDG_CACHE_HOME, MODEL_CACHE, HIDE_DEVICE_MEMORY, CUDA_SYNCHRONOUS)
 
 
 def cache_directory() -> Path:

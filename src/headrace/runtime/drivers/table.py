@@ -9,6 +9,7 @@ from headrace.base.errors import error
 
 _DRIVERS = {
     "cpu": ("headrace.runtime.drivers.cpu", "CpuDevice"),
+    "cuda": ("headrace.runtime.drivers.cuda", "CudaDevice"),
     "null": ("headrace.runtime.drivers.null", "NullDevice"),
 }
 """Name: module and class; a class takes the driver's options by keyword."""

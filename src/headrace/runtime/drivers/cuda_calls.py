@@ -1,0 +1,327 @@
+"""The few calls of the CUDA driver that the run time makes, each checked.
+
+Everything here is a thin layer over `cuda.bindings.driver`, loaded on first use: the rest
+of the driver sees addresses, handles and nanoseconds only, so that tests can put host
+memory and a recorded order in its place.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from headrace.base.errors import HeadraceError, error
+
+EXTRA = "pip install headrace[cuda]"
+
+
+def load_bindings() -> Any:
+    """The module `cuda.bindings.driver`.
+
+    Raises:
+        HeadraceError HR4020: it is not installed.
+    """
+    try:
+        return importlib.import_module("cuda.bindings.driver")
+    except ImportError as problem:
+        raise error(
+            "HR4020",
+            "device 'cuda' needs the CUDA bindings for Python, which are not installed",
+            notes=str(problem),
+            helps=EXTRA,
+        ) from None
+
+
+class CudaCalls:
+    """One GPU's driver, its primary context retained.
+
+    Attributes:
+        name: of the GPU.
+        capability: `(major, minor)`.
+        multiprocessors: how many.
+        version: of the driver, as in `13.0`.
+    """
+
+    def __init__(self, ordinal: int = 0) -> None:
+        """Raises HeadraceError HR4020 (no bindings), HR4021 (no such GPU)."""
+        self._api = api = load_bindings()
+        self._open = False
+        # A machine without NVIDIA's driver has no library to load.
+        try:
+            status = api.cuInit(0)[0]
+        except Exception as problem:
+            raise _no_gpu(str(problem).splitlines()[0]) from None
+        if status != api.CUresult.CUDA_SUCCESS:
+            raise _no_gpu(self._words(status))
+        count = self._call("cuDeviceGetCount")
+        if not 0 <= ordinal < count:
+            raise _no_gpu(f"there are {count} and number {ordinal} was asked for")
+        self._device = self._call("cuDeviceGet", ordinal)
+        self.name = self._call("cuDeviceGetName", 128, self._device).split(b"\0")[0].decode()
+        version = self._call("cuDriverGetVersion")
+        self.version = f"{version // 1000}.{version % 1000 // 10}"
+        kind = api.CUdevice_attribute
+        self.capability = (
+            self._attribute(kind.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+            self._attribute(kind.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
+        )
+        self.multiprocessors = self._attribute(kind.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+        self._context = self._call("cuDevicePrimaryCtxRetain", self._device)
+        self._open = True
+        self.enter()
+
+    def _attribute(self, attribute: Any) -> int:
+        return self._call("cuDeviceGetAttribute", attribute, self._device)
+
+    def _words(self, status: Any) -> str:
+        text = self._api.cuGetErrorString(status)[1]
+        words = text.decode() if isinstance(text, bytes) else str(text)
+        return f"{getattr(status, 'name', status)}: {words}"
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        """Calls the driver and returns its one result, or None.
+
+        Raises:
+            HeadraceError HR4022: it refuses, in its own words.
+        """
+        status, *results = getattr(self._api, name)(*arguments)
+        if status != self._api.CUresult.CUDA_SUCCESS:
+            raise error("HR4022", f"the CUDA driver refuses {name}", notes=self._words(status))
+        return results[0] if results else None
+
+    # -- context ----------------------------------------------------------------------
+
+    def enter(self) -> None:
+        """Makes the context the calling thread's; every way in begins with it."""
+        self._call("cuCtxSetCurrent", self._context)
+
+    def close(self) -> None:
+        """Lets the context go; nothing may be called after."""
+        if self._open:
+            self._open = False
+            self._call("cuDevicePrimaryCtxRelease", self._device)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the context is still held."""
+        return self._open
+
+    # -- memory -----------------------------------------------------------------------
+
+    def memory(self) -> tuple[int, int]:
+        """Bytes free and bytes in all, by the driver's own account."""
+        status, free, total = self._api.cuMemGetInfo()
+        if status != self._api.CUresult.CUDA_SUCCESS:
+            raise error(
+                "HR4022", "the CUDA driver refuses cuMemGetInfo", notes=self._words(status)
+            )
+        return int(free), int(total)
+
+    def allocate(self, size_bytes: int, purpose: str) -> int:
+        """The address of device memory; 0 for none.
+
+        Raises:
+            HeadraceError HR3013: the device has no room.
+        """
+        if not size_bytes:
+            return 0
+        try:
+            return int(self._call("cuMemAlloc", size_bytes))
+        except HeadraceError as problem:
+            raise error(
+                "HR3013",
+                f"the device gives no {size_bytes} bytes for {purpose}",
+                notes=(*problem.diagnostics[0].notes, f"{self.memory()[0]} bytes are free"),
+                helps="lower the weight budget, or free memory on the device",
+            ) from None
+
+    def free(self, address: int) -> None:
+        """Gives device memory back."""
+        if address and self._open:
+            self._call("cuMemFree", address)
+
+    def pin(self, address: int, size_bytes: int) -> None:
+        """Locks host pages so that the device copies from and reads them.
+
+        Raises:
+            HeadraceError HR3014: the system does not allow it.
+        """
+        api = self._api
+        flags = api.CU_MEMHOSTREGISTER_PORTABLE | api.CU_MEMHOSTREGISTER_DEVICEMAP
+        try:
+            self._call("cuMemHostRegister", address, size_bytes, flags)
+        except HeadraceError as problem:
+            raise error(
+                "HR3014",
+                f"the system lets {size_bytes} bytes of host memory not be pinned",
+                notes=problem.diagnostics[0].notes,
+                helps=("raise the weight budget, so that less streams", "see ulimit -l"),
+            ) from None
+
+    def unpin(self, address: int) -> None:
+        """Undoes `pin`."""
+        if self._open:
+            self._call("cuMemHostUnregister", address)
+
+    # -- code -------------------------------------------------------------------------
+
+    def load(self, cubin: bytes) -> Any:
+        """A module of the driver."""
+        return self._call("cuModuleLoadData", cubin)
+
+    def unload(self, module: Any) -> None:
+        """Gives the code's memory back."""
+        if self._open:
+            self._call("cuModuleUnload", module)
+
+    def function(self, module: Any, symbol: str) -> Any:
+        """A kernel of a module, or None."""
+        try:
+            return self._call("cuModuleGetFunction", module, symbol.encode())
+        except HeadraceError:
+            return None
+
+    def threads(self, function: Any) -> int:
+        """Threads of a block: Triton's code demands (`.reqntid`) what it was compiled for."""
+        kind = self._api.CUfunction_attribute
+        return self._call(
+            "cuFuncGetAttribute", kind.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function
+        )
+
+    def allow_shared(self, function: Any, size_bytes: int) -> None:
+        """Lets launches of a kernel ask for so much dynamic shared memory."""
+        kind = self._api.CUfunction_attribute
+        which = kind.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        self._call("cuFuncSetAttribute", function, which, size_bytes)
+
+    # -- streams and events -----------------------------------------------------------
+
+    def stream(self) -> Any:
+        """A stream that no default stream waits for."""
+        return self._call(
+            "cuStreamCreate", int(self._api.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        )
+
+    def destroy_stream(self, stream: Any) -> None:
+        if self._open:
+            self._call("cuStreamDestroy", stream)
+
+    def event(self, timed: bool = False) -> Any:
+        """An event; only a timed one may be asked for its time."""
+        kind = self._api.CUevent_flags
+        flag = kind.CU_EVENT_DEFAULT if timed else kind.CU_EVENT_DISABLE_TIMING
+        return self._call("cuEventCreate", int(flag))
+
+    def destroy_event(self, event: Any) -> None:
+        if self._open:
+            self._call("cuEventDestroy", event)
+
+    def record(self, event: Any, stream: Any) -> None:
+        """What has been put on the stream so far; under capture an edge of the graph."""
+        self._call("cuEventRecord", event, stream)
+
+    def record_outside(self, event: Any, stream: Any) -> None:
+        """Under capture: a node that records the event for the world outside the graph."""
+        flag = self._api.CUevent_record_flags.CU_EVENT_RECORD_EXTERNAL
+        self._call("cuEventRecordWithFlags", event, stream, int(flag))
+
+    def wait(self, stream: Any, event: Any) -> None:
+        """What comes on the stream waits for the event."""
+        self._call("cuStreamWaitEvent", stream, event, 0)
+
+    def finish_event(self, event: Any) -> None:
+        """Waits on the host."""
+        self._call("cuEventSynchronize", event)
+
+    def finish(self, stream: Any) -> None:
+        """Waits on the host for all that is on the stream."""
+        self._call("cuStreamSynchronize", stream)
+
+    def elapsed_ns(self, begin: Any, end: Any) -> int:
+        """Time between two timed events that have passed; the clock ticks 0.5 us."""
+        return int(self._call("cuEventElapsedTime", begin, end) * 1e6)
+
+    # -- work -------------------------------------------------------------------------
+
+    def copy(self, target: int, source: int, size_bytes: int, stream: Any) -> None:
+        """Copies between any two places, host or device."""
+        self._call("cuMemcpyAsync", target, source, size_bytes, stream)
+
+    def fill(
+        self, target: int, size_bytes: int, pattern: int, pattern_bytes: int, stream: Any
+    ) -> None:
+        """Repeats a little-endian pattern of 1, 2, 4 or 8 bytes."""
+        count = size_bytes // pattern_bytes
+        value = pattern & ((1 << 8 * pattern_bytes) - 1)
+        if pattern_bytes == 8:
+            # Two interleaved columns of 4 bytes.
+            for half in range(2):
+                word = value >> 32 * half & 0xFFFFFFFF
+                place = target + 4 * half
+                self._call("cuMemsetD2D32Async", place, 8, word, 1, count, stream)
+            return
+        name = {1: "cuMemsetD8Async", 2: "cuMemsetD16Async", 4: "cuMemsetD32Async"}
+        self._call(name[pattern_bytes], target, value, count, stream)
+
+    def launch(
+        self,
+        function: Any,
+        grid: tuple[int, int, int],
+        threads: int,
+        shared_bytes: int,
+        stream: Any,
+        parameters: int,
+    ) -> None:
+        """Starts a kernel; `parameters` is the address of an array of pointers to values."""
+        self._call(
+            "cuLaunchKernel",
+            function,
+            *grid,
+            threads,
+            1,
+            1,
+            shared_bytes,
+            stream,
+            parameters,
+            0,
+        )
+
+    # -- graphs -----------------------------------------------------------------------
+
+    def begin_capture(self, stream: Any) -> None:
+        """From here on the stream collects what it is given.
+
+        Relaxed: a kernel's code may be loaded at its first launch.
+        """
+        mode = self._api.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        self._call("cuStreamBeginCapture", stream, mode)
+
+    def end_capture(self, stream: Any) -> Any:
+        """The executable graph of what was collected."""
+        graph = self._call("cuStreamEndCapture", stream)
+        try:
+            return self._call("cuGraphInstantiate", graph, 0)
+        finally:
+            self._call("cuGraphDestroy", graph)
+
+    def abandon_capture(self, stream: Any) -> None:
+        """Ends a capture that failed."""
+        status, graph = self._api.cuStreamEndCapture(stream)
+        if status == self._api.CUresult.CUDA_SUCCESS and int(graph):
+            self._call("cuGraphDestroy", graph)
+
+    def launch_graph(self, graph: Any, stream: Any) -> None:
+        self._call("cuGraphLaunch", graph, stream)
+
+    def destroy_graph(self, graph: Any) -> None:
+        if self._open:
+            self._call("cuGraphExecDestroy", graph)
+
+
+def _no_gpu(evidence: str) -> HeadraceError:
+    return error(
+        "HR4021",
+        "there is no NVIDIA GPU for device 'cuda'",
+        notes=evidence,
+        helps="run on a machine with an NVIDIA GPU and its driver, or with --device cpu",
+    )

@@ -1,0 +1,436 @@
+"""A plan as CUDA graphs: one for each straight run of its commands, copies inside.
+
+Two streams are captured into a graph: commands on one, transfers of weights on the other.
+A transfer waits for the command after which its place in the ring is free, a command for
+the transfers it reads. A plan without branches is one graph, and its tail brings the first
+weights of the *next* step while the last commands run: an event before that marks the
+outputs ready, so the host goes on while the tail still copies. The first step after a
+change brings them itself.
+
+A plan with branches runs a graph per straight run; the host reads each condition.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from headrace.artifact import schema
+from headrace.base.errors import HeadraceError, error
+from headrace.plan.model import Plan, PlannedBranch, PlannedDispatch, PlannedJump
+from headrace.runtime.arrays import address_of
+from headrace.runtime.drivers.api import StepTimes
+from headrace.runtime.drivers.cuda_calls import CudaCalls
+from headrace.runtime.drivers.cuda_commands import Commands, Spaces
+from headrace.runtime.drivers.cuda_link import CudaCode
+from headrace.runtime.drivers.cuda_memory import CudaState
+from headrace.runtime.drivers.cuda_weights import CudaWeights
+
+
+def straight_runs(plan: Plan) -> list[tuple[int, int]]:
+    """Ranges of commands `(begin, end)` without a branch, jump or target inside."""
+    cuts = {0, len(plan.commands)}
+    for number, command in enumerate(plan.commands):
+        if isinstance(command, PlannedBranch | PlannedJump):
+            cuts |= {number, number + 1, command.target}
+    return list(itertools.pairwise(sorted(cuts)))
+
+
+class _Handles:
+    """Graphs and events of a step, given back when the step is dropped."""
+
+    def __init__(self, calls: CudaCalls) -> None:
+        self.calls = calls
+        self.graphs: list[Any] = []
+        self.events: list[Any] = []
+
+    def event(self, timed: bool = False) -> Any:
+        made = self.calls.event(timed)
+        self.events.append(made)
+        return made
+
+    def close(self) -> None:
+        if not self.calls.is_open:
+            return
+        self.calls.enter()
+        for graph in self.graphs:
+            self.calls.destroy_graph(graph)
+        for event in self.events:
+            self.calls.destroy_event(event)
+        self.graphs.clear()
+        self.events.clear()
+
+
+class CudaStep:
+    """A plan made ready on one session's state; graphs are made by the first run."""
+
+    def __init__(
+        self,
+        device: Any,
+        function: schema.EntryFunction,
+        plan: Plan,
+        code: CudaCode,
+        weights: CudaWeights,
+        state: CudaState,
+    ) -> None:
+        """Raises HeadraceError HR3013, HR3014: no room for inputs and outputs."""
+        self._device = device
+        self._calls: CudaCalls = device.calls
+        self._function = function
+        self._plan = plan
+        self._code = code
+        self._weights = weights
+        self._state = state
+        dims = dict(plan.dims)
+        signatures = (*function.inputs, *function.outputs)
+        self._sizes = [
+            function.resources[s.resource].size_bytes.evaluate(dims) for s in signatures
+        ]
+        self._places = state.stage(self._sizes)
+        self._generation = state.generation
+        self._made_for = -1
+        self._recording = False
+        self._steps = 0
+        self._wait_ns = [0] * len(plan.fetches)
+        self._command_ns = [0] * len(plan.commands)
+        self._command_runs = [0] * len(plan.commands)
+        self._runs = straight_runs(plan)
+        self._run_of = {begin: number for number, (begin, _) in enumerate(self._runs)}
+        self._branches = any(isinstance(c, PlannedBranch | PlannedJump) for c in plan.commands)
+        self._handles = _Handles(self._calls)
+        weakref.finalize(self, _Handles.close, self._handles).atexit = False
+        self._done = self._handles.event()
+        self._drop_graphs()
+
+    def _drop_graphs(self) -> None:
+        self._handles.close()
+        self._done = self._handles.event()
+        self._commands: Commands | None = None
+        self._graphs: list[Any] = [None] * len(self._runs)
+        # Timed events around waits of the graphs: (fetch, before, after) per run.
+        self._waits: list[list[tuple[int, Any, Any]]] = [[] for _ in self._runs]
+
+    # -- running ----------------------------------------------------------------------
+
+    def run(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """See `api.Step.run`."""
+        device, calls = self._device, self._calls
+        with device.lock:
+            if self._generation != self._state.generation:
+                raise error("HR9303", "a step is run on a slab that has moved")
+            calls.enter()
+            try:
+                self._weights.begin_step(self._plan)
+                if self._made_for != self._weights.generation:
+                    self._drop_graphs()
+                    self._commands = self._make_commands()
+                    self._made_for = self._weights.generation
+                pinned = self._state.pinned.address
+                count = len(inputs)
+                for array, place in zip(inputs, self._places[:count], strict=True):
+                    ctypes.memmove(pinned + place, address_of(array), array.nbytes)
+                if self._recording or device.synchronous:
+                    self._run_one_by_one()
+                elif self._branches:
+                    self._run_branching()
+                else:
+                    self._run_straight()
+                for array, place in zip(outputs, self._places[count:], strict=True):
+                    ctypes.memmove(address_of(array), pinned + place, array.nbytes)
+            except BaseException:
+                # What stands in the ring is not known any more.
+                self._weights.head = None
+                raise
+            self._steps += 1
+
+    def _make_commands(self) -> Commands:
+        state, function = self._state, self._function
+        external = tuple(state.staging + place for place in self._places)
+        variables = tuple(
+            state.variables[r.name] for r in function.resources if r.lifetime == "variable"
+        )
+        spaces = Spaces(state.slab, external, variables)
+        return Commands(self._calls, function, self._plan, self._code, self._weights, spaces)
+
+    def _run_straight(self) -> None:
+        calls, stream = self._calls, self._device.stream
+        if self._graphs[0] is None:
+            self._graphs[0] = self._capture_straight()
+        self._bring_head()
+        calls.launch_graph(self._graphs[0], stream)
+        self._weights.head = self._plan
+        calls.finish_event(self._done)
+        self._note_waits(0)
+
+    def _capture_straight(self) -> Any:
+        def body() -> None:
+            self._copy_inputs()
+            transfers = _Transfers(self, 0, True)
+            self._issue(0, len(self._plan.commands), transfers, self._waits[0])
+            self._copy_outputs()
+            self._calls.record_outside(self._done, self._device.stream)
+            transfers.tail()
+            transfers.join()
+
+        return self._capture(body)
+
+    def _capture(self, body: Any) -> Any:
+        calls, stream = self._calls, self._device.stream
+        calls.begin_capture(stream)
+        try:
+            body()
+        except BaseException:
+            calls.abandon_capture(stream)
+            raise
+        graph = calls.end_capture(stream)
+        self._handles.graphs.append(graph)
+        return graph
+
+    def _bring_head(self) -> None:
+        """Before the first step: what the tail of the step before would have brought."""
+        if self._weights.head is self._plan:
+            return
+        calls, device = self._calls, self._device
+        heads = [n for n, f in enumerate(self._plan.fetches) if f.issue_after < 0]
+        if not heads:
+            return
+        event = self._done
+        calls.record(event, device.stream)
+        calls.wait(device.copy_stream, event)
+        for number in heads:
+            self.transfer(number)
+        calls.record(event, device.copy_stream)
+        calls.wait(device.stream, event)
+
+    def _run_branching(self) -> None:
+        calls, stream, plan = self._calls, self._device.stream, self._plan
+        self._weights.head = None
+        self._copy_inputs()
+        at = 0
+        while at < len(plan.commands):
+            command = plan.commands[at]
+            if isinstance(command, PlannedBranch | PlannedJump):
+                at = self._next(at)
+                continue
+            number = self._run_of[at]
+            end = self._runs[number][1]
+            if self._graphs[number] is None:
+                self._graphs[number] = self._capture_run(number)
+            calls.launch_graph(self._graphs[number], stream)
+            at = end
+        self._copy_outputs()
+        calls.finish(stream)
+
+    def _capture_run(self, number: int) -> Any:
+        def body() -> None:
+            begin, end = self._runs[number]
+            transfers = _Transfers(self, begin, False)
+            self._issue(begin, end, transfers, [])
+            transfers.join()
+
+        return self._capture(body)
+
+    def _next(self, number: int) -> int:
+        """Where a branch or jump goes on; waits until its condition is known."""
+        command: Any = self._plan.commands[number]
+        if isinstance(command, PlannedJump):
+            return command.target
+        calls, stream, condition = self._calls, self._device.stream, self._device.condition
+        assert self._commands is not None
+        calls.copy(condition, self._commands.resolve(command.condition, 1), 1, stream)
+        calls.finish(stream)
+        return number + 1 if ctypes.c_ubyte.from_address(condition).value else command.target
+
+    def _run_one_by_one(self) -> None:
+        """Every command waited for and timed; an error is that command's."""
+        calls, stream = self._calls, self._device.stream
+        plan, commands = self._plan, self._commands
+        assert commands is not None
+        self._weights.head = None
+        before, after = self._handles.event(True), self._handles.event(True)
+        here: set[int] = set()
+        self._copy_inputs()
+        at = 0
+        while at < len(plan.commands):
+            command = plan.commands[at]
+            if isinstance(command, PlannedBranch | PlannedJump):
+                at = self._next(at)
+                continue
+            if isinstance(command, PlannedDispatch):
+                for fetch in command.waits:
+                    if fetch not in here:
+                        here.add(fetch)
+                        self.transfer(fetch)
+                calls.finish(self._device.copy_stream)
+            try:
+                calls.record(before, stream)
+                commands.issue(at, stream)
+                calls.record(after, stream)
+                calls.finish(stream)
+            except HeadraceError as problem:
+                raise commands.located(at, problem) from None
+            self._command_ns[at] += calls.elapsed_ns(before, after)
+            self._command_runs[at] += 1
+            if isinstance(command, PlannedDispatch):
+                here.difference_update(command.releases)
+            at += 1
+        self._copy_outputs()
+        calls.finish(stream)
+
+    # -- parts ------------------------------------------------------------------------
+
+    def _issue(
+        self, begin: int, end: int, transfers: _Transfers, waits: list[tuple[int, Any, Any]]
+    ) -> None:
+        """Puts commands `begin` to `end` and their transfers on the captured streams."""
+        calls, stream = self._calls, self._device.stream
+        commands = self._commands
+        assert commands is not None
+        for number in range(begin, end):
+            transfers.issue_until(number - 1)
+            command = self._plan.commands[number]
+            if isinstance(command, PlannedDispatch):
+                for fetch in command.waits:
+                    arrived = transfers.arrived.get(fetch)
+                    if arrived is None:
+                        continue  # brought before this graph began
+                    before, after = self._handles.event(True), self._handles.event(True)
+                    calls.record_outside(before, stream)
+                    calls.wait(stream, arrived)
+                    calls.record_outside(after, stream)
+                    waits.append((fetch, before, after))
+            commands.issue(number, stream)
+            transfers.ran(number)
+        transfers.issue_until(end - 1)
+
+    def transfer(self, number: int) -> None:
+        """Puts one fetch on the copy stream."""
+        fetch, weights = self._plan.fetches[number], self._weights
+        self._calls.copy(
+            weights.ring + fetch.ring_offset_bytes,
+            weights.host_address + fetch.offset_bytes,
+            fetch.size_bytes,
+            self._device.copy_stream,
+        )
+
+    def _copy_inputs(self) -> None:
+        count = len(self._function.inputs)
+        for place, size in zip(self._places[:count], self._sizes[:count], strict=True):
+            if size:
+                state = self._state
+                source = state.pinned.address + place
+                self._calls.copy(state.staging + place, source, size, self._device.stream)
+
+    def _copy_outputs(self) -> None:
+        count = len(self._function.inputs)
+        for place, size in zip(self._places[count:], self._sizes[count:], strict=True):
+            if size:
+                state = self._state
+                target = state.pinned.address + place
+                self._calls.copy(target, state.staging + place, size, self._device.stream)
+
+    # -- times ------------------------------------------------------------------------
+
+    def _note_waits(self, run: int) -> None:
+        for fetch, before, after in self._waits[run]:
+            self._wait_ns[fetch] += self._calls.elapsed_ns(before, after)
+
+    def record(self, on: bool) -> None:
+        """See `api.Step.record`: recorded steps run one command at a time."""
+        self._recording = on
+
+    def take_times(self) -> StepTimes:
+        """See `api.Step.take_times`. Waits of branching plans are not measured."""
+        with self._device.lock:
+            runs = zip(self._command_ns, self._command_runs, strict=True)
+            means = [ns // max(1, count) for ns, count in runs]
+            times = StepTimes(
+                self._steps, sum(self._wait_ns), self._wait_ns, means if self._recording else []
+            )
+            self._steps = 0
+            self._wait_ns = [0] * len(self._wait_ns)
+            self._command_ns = [0] * len(means)
+            self._command_runs = [0] * len(means)
+            return times
+
+
+class _Transfers:
+    """The transfers of one graph while it is captured: in order, each as early as it may.
+
+    Attributes:
+        arrived: event of each fetch that this graph brings itself.
+    """
+
+    def __init__(self, step: Any, begin: int, head_is_there: bool) -> None:
+        self._step: CudaStep = step
+        self._calls: CudaCalls = step._calls
+        self._device: Any = step._device
+        self._handles: _Handles = step._handles
+        self._fetches = step._plan.fetches
+        self._begin = begin
+        self._forked = False
+        self.arrived: dict[int, Any] = {}
+        end = next(e for b, e in step._runs if b == begin)
+        if head_is_there:
+            end = len(step._plan.commands)
+        self._queue = [
+            n
+            for n, f in enumerate(self._fetches)
+            if begin <= f.needed_by < end and not (head_is_there and f.issue_after < 0)
+        ]
+        self._next = 0
+        marks = {f.issue_after for f in self._fetches}
+        if head_is_there:
+            marks |= {f.previous_issue_after for f in self._fetches if f.issue_after < 0}
+        self._marks = marks
+        self._ran: dict[int, Any] = {}
+
+    def ran(self, command: int) -> None:
+        """A command has been put on the stream; transfers may wait for it."""
+        if command in self._marks:
+            event = self._handles.event()
+            self._calls.record(event, self._device.stream)
+            self._ran[command] = event
+
+    def issue_until(self, command: int) -> None:
+        """Puts on what may begin once `command` has run."""
+        while self._next < len(self._queue):
+            number = self._queue[self._next]
+            after = self._fetches[number].issue_after
+            if after > command:
+                return
+            self._wait_for(after)
+            self._step.transfer(number)
+            event = self._handles.event()
+            self._calls.record(event, self._device.copy_stream)
+            self.arrived[number] = event
+            self._next += 1
+
+    def tail(self) -> None:
+        """The next step's head, each where its place is free in this one."""
+        for number, fetch in enumerate(self._fetches):
+            if fetch.issue_after < 0:
+                self._wait_for(fetch.previous_issue_after)
+                self._step.transfer(number)
+
+    def _wait_for(self, command: int) -> None:
+        """The copy stream joins the graph, and waits for a command of it."""
+        calls, copies = self._calls, self._device.copy_stream
+        if not self._forked:
+            self._forked = True
+            event = self._handles.event()
+            calls.record(event, self._device.stream)
+            calls.wait(copies, event)
+        event = self._ran.get(command)
+        if event is not None:
+            calls.wait(copies, event)
+
+    def join(self) -> None:
+        """The graph ends when its transfers have."""
+        if self._forked:
+            event = self._handles.event()
+            self._calls.record(event, self._device.copy_stream)
+            self._calls.wait(self._device.stream, event)

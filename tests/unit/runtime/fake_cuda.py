@@ -1,0 +1,319 @@
+"""A CUDA driver in host memory: kernels are the CPU's, graphs run in a chosen order.
+
+A captured graph keeps what each node waits for and nothing else. It is played either with
+transfers as early or as late as the graph allows: a missing edge changes the results.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from headrace.artifact import schema
+from headrace.base.errors import error
+from headrace.base.symbols import ZERO
+from headrace.runtime.drivers.cpu_machine import load_objects
+from headrace.runtime.drivers.cuda import CudaDevice
+from headrace.runtime.drivers.cuda_link import CudaCode
+from headrace.runtime.memory import Slab
+
+CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+
+
+@dataclass
+class Node:
+    """Work of a graph: nodes it waits for, by index."""
+
+    work: Callable[[], None]
+    stream: int
+    after: set[int]
+
+
+@dataclass
+class Graph:
+    nodes: list[Node] = field(default_factory=list)
+    # Per stream of the capture: what the next node waits for.
+    ends: dict[int, set[int]] = field(default_factory=dict)
+    marks: dict[int, set[int]] = field(default_factory=dict)
+
+
+@dataclass
+class Function:
+    call: Any
+    bindings: int
+    constants: int
+    takes_scratch: bool
+
+
+class FakeCalls:
+    """Keeps `CudaCalls`' interface.
+
+    Attributes:
+        copies_first: how graphs are played.
+        total_bytes: of the device.
+        held: size by address of device memory.
+        pinned: size by address of pinned host memory.
+        launches: symbols of kernels put on a stream or into a graph.
+        refuse: a symbol whose launch fails.
+    """
+
+    name, capability, multiprocessors, version = "fake", (9, 0), 4, "13.0"
+
+    def __init__(self, total_bytes: int = 1 << 30, copies_first: bool = True) -> None:
+        self.total_bytes = total_bytes
+        self.copies_first = copies_first
+        self.held: dict[int, int] = {}
+        self.pinned: dict[int, int] = {}
+        self.peak_bytes = 0
+        self.graph_launches = 0
+        self.captures = 0
+        self.copied_bytes = 0
+        self.refuse = ""
+        self.can_pin = True
+        self.is_open = True
+        self.interfaces: dict[str, tuple[int, int, bool]] = {}
+        self._slabs: dict[int, Slab] = {}
+        self._numbers = itertools.count(1)
+        self._graph: Graph | None = None
+        self._events: set[int] = set()
+        self._kept: list[Any] = []
+
+    # -- context and memory
+
+    def enter(self) -> None:
+        assert self.is_open
+
+    def close(self) -> None:
+        self.is_open = False
+
+    def memory(self) -> tuple[int, int]:
+        return self.total_bytes - sum(self.held.values()), self.total_bytes
+
+    def allocate(self, size_bytes: int, purpose: str) -> int:
+        if not size_bytes:
+            return 0
+        if size_bytes > self.memory()[0]:
+            raise error("HR3013", f"the device gives no {size_bytes} bytes for {purpose}")
+        slab = Slab(size_bytes)
+        ctypes.memset(slab.address, 0xA5, slab.size_bytes)
+        self._slabs[slab.address] = slab
+        self.held[slab.address] = size_bytes
+        self.peak_bytes = max(self.peak_bytes, sum(self.held.values()))
+        return slab.address
+
+    def free(self, address: int) -> None:
+        if address:
+            del self.held[address]
+            self._slabs.pop(address).close()
+
+    def pin(self, address: int, size_bytes: int) -> None:
+        if not self.can_pin:
+            raise error("HR3014", "the system lets the memory not be pinned")
+        self.pinned[address] = size_bytes
+
+    def unpin(self, address: int) -> None:
+        del self.pinned[address]
+
+    # -- code
+
+    def load(self, cubin: bytes) -> Any:
+        engine = load_objects([cubin])
+        self._kept.append(engine)
+        return engine
+
+    def unload(self, module: Any) -> None:
+        """Its memory goes with the fake."""
+
+    def function(self, module: Any, symbol: str) -> Any:
+        address = module.get_function_address(symbol)
+        if not address:
+            return None
+        bindings, constants, scratch = self.interfaces[symbol]
+        made = Function(CALL(address), bindings, constants, scratch)
+        made.call.symbol = symbol
+        return made
+
+    def threads(self, function: Any) -> int:
+        return 128
+
+    # -- streams and events
+
+    def stream(self) -> int:
+        return next(self._numbers)
+
+    def event(self, timed: bool = False) -> int:
+        made = next(self._numbers)
+        self._events.add(made)
+        return made
+
+    def destroy_stream(self, stream: int) -> None:
+        assert self._graph is None
+
+    def destroy_event(self, event: int) -> None:
+        self._events.remove(event)
+
+    def record(self, event: int, stream: int) -> None:
+        assert event in self._events
+        if self._graph is not None and stream in self._graph.ends:
+            self._graph.marks[event] = set(self._graph.ends[stream])
+
+    def record_outside(self, event: int, stream: int) -> None:
+        assert event in self._events
+        self._add(stream, lambda: None)
+
+    def wait(self, stream: int, event: int) -> None:
+        graph = self._graph
+        if graph is not None and event in graph.marks:
+            graph.ends.setdefault(stream, set()).update(graph.marks[event])
+
+    def finish_event(self, event: int) -> None:
+        assert event in self._events
+
+    def finish(self, stream: int) -> None:
+        assert self._graph is None
+
+    def elapsed_ns(self, begin: int, end: int) -> int:
+        return 1000
+
+    # -- work
+
+    def _add(self, stream: int, work: Callable[[], None]) -> None:
+        graph = self._graph
+        if graph is None:
+            work()
+            return
+        assert stream in graph.ends, "work on a stream that is not captured"
+        graph.nodes.append(Node(work, stream, graph.ends[stream]))
+        graph.ends[stream] = {len(graph.nodes) - 1}
+
+    def _check(self, address: int, size_bytes: int) -> None:
+        for table in (self.held, self.pinned):
+            for start, size in table.items():
+                if start <= address and address + size_bytes <= start + size:
+                    return
+        raise AssertionError(f"bytes at {address:#x} belong to nobody")
+
+    def copy(self, target: int, source: int, size_bytes: int, stream: int) -> None:
+        self._check(target, size_bytes)
+        self._check(source, size_bytes)
+
+        def work() -> None:
+            self.copied_bytes += size_bytes
+            ctypes.memmove(target, source, size_bytes)
+
+        self._add(stream, work)
+
+    def fill(
+        self, target: int, size_bytes: int, pattern: int, pattern_bytes: int, stream: int
+    ) -> None:
+        self._check(target, size_bytes)
+        one = (pattern & ((1 << 8 * pattern_bytes) - 1)).to_bytes(pattern_bytes, "little")
+        data = one * (size_bytes // pattern_bytes)
+        self._add(stream, lambda: ctypes.memmove(target, data, size_bytes) and None)
+
+    def launch(
+        self,
+        function: Function,
+        grid: tuple[int, int, int],
+        threads: int,
+        shared_bytes: int,
+        stream: int,
+        parameters: int,
+    ) -> None:
+        if function.call.symbol == self.refuse:
+            raise error("HR4022", "the CUDA driver refuses cuLaunchKernel", notes="because")
+        pointers = function.bindings + function.takes_scratch
+        count = pointers + 3 + function.constants + 2
+        places = (ctypes.c_uint64 * count).from_address(parameters)
+        wide = [ctypes.c_uint64.from_address(p).value for p in places[:pointers]]
+        words = [ctypes.c_uint32.from_address(p).value for p in places[pointers:-2]]
+        assert all(ctypes.c_uint64.from_address(p).value == 0 for p in places[-2:])
+        scratch = wide.pop() if function.takes_scratch else None
+        block = struct.pack(f"<{len(wide)}Q", *wide) + struct.pack(
+            f"<{3 + len(words)}I", *grid, *words
+        )
+        buffer = ctypes.create_string_buffer(block, len(block) + 8)
+        x, y, z = grid
+
+        def work() -> None:
+            function.call(ctypes.addressof(buffer), 0, x * y * z, scratch)
+
+        self._add(stream, work)
+
+    # -- graphs
+
+    def begin_capture(self, stream: int) -> None:
+        assert self._graph is None
+        self._graph = Graph(ends={stream: set()})
+
+    def end_capture(self, stream: int) -> Graph:
+        graph, self._graph = self._graph, None
+        assert graph is not None
+        unjoined = set(range(len(graph.nodes))) - self._before(graph, graph.ends[stream])
+        assert not unjoined, "a capture that is not joined"
+        self.captures += 1
+        return graph
+
+    def _before(self, graph: Graph, ends: set[int]) -> set[int]:
+        found: set[int] = set()
+        todo = list(ends)
+        while todo:
+            node = todo.pop()
+            if node not in found:
+                found.add(node)
+                todo.extend(graph.nodes[node].after)
+        return found
+
+    def abandon_capture(self, stream: int) -> None:
+        self._graph = None
+
+    def launch_graph(self, graph: Graph, stream: int) -> None:
+        self.graph_launches += 1
+        left = dict(enumerate(graph.nodes))
+        while left:
+            ready = [n for n, node in left.items() if not node.after & left.keys()]
+            chosen = min(
+                ready, key=lambda n: ((left[n].stream != stream) != self.copies_first, n)
+            )
+            left.pop(chosen).work()
+
+    def destroy_graph(self, graph: Graph) -> None:
+        graph.nodes.clear()
+
+
+class FakeDevice(CudaDevice):
+    """A CUDA device over `FakeCalls` that takes programs for the CPU."""
+
+    device_class = "cpu"
+
+    def __init__(self, **options: Any) -> None:
+        self.fake = FakeCalls(**options)
+        super().__init__(calls=self.fake)
+
+    def link(self, program: schema.Program, code: Callable[[int], bytes]) -> CudaCode:
+        for executable in program.executables:
+            for variant in executable.variants:
+                for entry, cases in zip(
+                    executable.entry_points, variant.entry_points, strict=True
+                ):
+                    for launch in (x for case in cases for x in case.launches):
+                        interface = (
+                            len(entry.bindings),
+                            entry.push_constants,
+                            launch.scratch_bytes != ZERO,
+                        )
+                        self.fake.interfaces[launch.symbol] = interface
+        executables = tuple(
+            replace(
+                e,
+                variants=tuple(
+                    replace(v, format="cubin", features=("sm_90",)) for v in e.variants
+                ),
+            )
+            for e in program.executables
+        )
+        return super().link(replace(program, executables=executables), code)

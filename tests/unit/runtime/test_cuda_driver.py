@@ -1,0 +1,262 @@
+"""The CUDA driver over a driver in host memory: addresses, graphs, ring, caps, errors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_cuda import FakeCalls, FakeDevice
+from runtime_models import Mlp
+from runtime_programs import accumulator, doubling_loop, table_lookup
+
+from headrace.artifact.reader import open_artifact
+from headrace.base.errors import HeadraceError
+from headrace.plan.profile import Profile
+from headrace.runtime.drivers.cuda_calls import CudaCalls, load_bindings
+from headrace.runtime.drivers.cuda_link import pick_variants, runs_on
+from headrace.runtime.module import Module, load_module
+
+PROFILE = Profile(link_bytes_per_s=5e10, operations_per_s=1e12, memory_bytes_per_s=1e12)
+WIDTHS = (1024,) * 7
+BUDGETS = ("max", "70%", "50%", "min")
+
+
+def opened(path: Path, device: FakeDevice, **options) -> Module:
+    return Module(open_artifact(path), device, profile=PROFILE, **options)
+
+
+@pytest.mark.parametrize("copies_first", [True, False])
+def test_all_budgets_give_the_same_bits_in_any_order_of_copies(mlp_path, copies_first):
+    model = Mlp(WIDTHS)
+    random = np.random.default_rng(1)
+    inputs = [random.standard_normal((n, 1024)).astype(np.float32) for n in (1, 3, 1, 1)]
+    device = FakeDevice(copies_first=copies_first)
+    found: dict[str, list[bytes]] = {}
+    with opened(mlp_path, device, weight_budget="max") as module:
+        for budget in (*BUDGETS, "max"):
+            module.weight_budget = budget
+            results = [np.array(module(x)[0]) for x in inputs]
+            for x, y in zip(inputs, results, strict=True):
+                assert np.allclose(y, model(x), atol=1e-3)
+            found[budget] = [y.tobytes() for y in results]
+    assert all(f == found["max"] for f in found.values())
+
+
+def test_a_step_is_one_graph_and_brings_what_the_plan_says(mlp_path):
+    device = FakeDevice()
+    x = np.ones((2, 1024), np.float32)
+    with opened(mlp_path, device, weight_budget="min") as module:
+        module(x)
+        module(x)
+        captures, launches = device.fake.captures, device.fake.graph_launches
+        before = device.fake.copied_bytes
+        module(x)
+        assert device.fake.captures == captures
+        assert device.fake.graph_launches == launches + 1
+        plan = module.plan({"batch": 2})
+        streamed = sum(f.size_bytes for f in plan.fetches)
+        assert streamed > 0
+        assert device.fake.copied_bytes - before == streamed + 2 * x.nbytes
+
+
+def test_what_is_held_keeps_budget_and_limit(mlp_path):
+    for budget in BUDGETS:
+        device = FakeDevice()
+        with opened(mlp_path, device, weight_budget=budget) as module:
+            module(np.ones((2, 1024), np.float32))
+            plan = module.plan({"batch": 2})
+            assert module.weights.held_bytes <= plan.budget_bytes + 4096
+            report = module.report()
+            assert sum(device.fake.held.values()) == (
+                report.measured_peak_bytes + report.staging_bytes
+            )
+
+
+def test_a_memory_limit_holds_at_all_times(mlp_path):
+    limit = 16 << 20
+    device = FakeDevice()
+    with opened(mlp_path, device, weight_budget="max", memory_limit=limit) as module:
+        for batch in (1, 8, 2, 8):
+            module(np.ones((batch, 1024), np.float32))
+        module.weight_budget = "min"
+        module(np.ones((8, 1024), np.float32))
+        module.weight_budget = "max"
+        module(np.ones((8, 1024), np.float32))
+    assert device.fake.peak_bytes <= limit
+
+
+def test_everything_is_given_back(mlp_path):
+    device = FakeDevice()
+    with opened(mlp_path, device, weight_budget="50%") as module:
+        module(np.ones((2, 1024), np.float32))
+        with module.session() as session:
+            session(np.ones((3, 1024), np.float32))
+    assert not device.fake.held
+    assert not device.fake.pinned
+    assert not device.fake.is_open
+
+
+def test_too_little_memory_on_the_device_is_an_error(mlp_path):
+    device = FakeDevice(total_bytes=12 << 20)
+    with pytest.raises(HeadraceError, match="HR3013"):
+        opened(mlp_path, device, weight_budget="max")
+    assert not device.fake.held
+    with opened(mlp_path, device, weight_budget="auto") as module:
+        assert module.weight_budget <= 11 << 20
+        module(np.ones((2, 1024), np.float32))
+
+
+def test_hidden_memory_is_not_taken(mlp_path, monkeypatch):
+    device = FakeDevice(total_bytes=64 << 20)
+    monkeypatch.setenv("HEADRACE_HIDE_DEVICE_MEMORY", "52MiB")
+    with opened(mlp_path, device, weight_budget="auto") as module:
+        assert module.weight_budget <= 12 << 20
+
+
+def test_memory_that_cannot_be_pinned_is_an_error(mlp_path):
+    device = FakeDevice()
+    with opened(mlp_path, device, weight_budget="max") as module:
+        device.fake.can_pin = False
+        with pytest.raises(HeadraceError, match="HR3014"):
+            module.weight_budget = "min"
+        device.fake.can_pin = True
+        module.weight_budget = "min"
+        module(np.ones((1, 1024), np.float32))
+
+
+def test_two_sessions_share_the_ring(mlp_path):
+    model = Mlp(WIDTHS)
+    a = np.ones((2, 1024), np.float32)
+    b = np.full((5, 1024), 0.5, np.float32)
+    with (
+        opened(mlp_path, FakeDevice(), weight_budget="min") as module,
+        module.session() as one,
+        module.session() as other,
+    ):
+        for _ in range(3):
+            assert np.allclose(one(a)[0], model(a), atol=1e-3)
+            assert np.allclose(other(b)[0], model(b), atol=1e-3)
+
+
+def test_variables_live_as_long_as_the_session(tmp_path):
+    device = FakeDevice()
+    with opened(accumulator(tmp_path / "a.hrx"), device) as module:
+        x = np.arange(200, dtype=np.float32)
+        for n in (1, 2, 3):
+            assert (np.array(module(x, function="add")[0]) == n * x).all()
+        assert (np.array(module(function="read")[0]) == 3 * x).all()
+
+
+@pytest.mark.parametrize("budget", ["max", "min"])
+def test_loops_and_branches_run_a_graph_per_straight_run(tmp_path, budget):
+    path = doubling_loop(tmp_path / "loop.hrx", weights=5)
+    device = FakeDevice()
+    x = np.arange(100, dtype=np.float32)
+    factors = np.full(100, 32, np.float32)
+    factors[0] = 2 * 3 * 4 * 5 * 6
+    with opened(path, device, weight_budget=budget) as module:
+        for times in (0, 1, 2, 3):
+            wanted = x.copy()
+            for _ in range(times):
+                wanted *= factors
+            y = np.array(module(x, np.array(times))[0])
+            assert (y == wanted + (1000 if times % 2 else 0)).all()
+        captures = device.fake.captures
+        module(x, np.array(3))
+        assert device.fake.captures == captures
+
+
+def test_rows_of_a_table_are_read_from_pinned_memory(tmp_path):
+    path = table_lookup(tmp_path / "table.hrx", 1 << 16)
+    device = FakeDevice()
+    with opened(path, device, weight_budget="min") as module:
+        assert module.weights.held_bytes < 1 << 20
+        y = np.array(module(np.array([5, 0, 65535, 7]))[0])
+        assert (y[:, 0] == np.array([5, 0, 65535, 7]) * 64).all()
+        assert any("pinned" in note for note in module.report().notes)
+
+
+def test_calibration_times_every_launch(mlp_path):
+    device = FakeDevice()
+    with opened(mlp_path, device, weight_budget="50%") as module:
+        profile = module.calibrate({"batch": 2})
+        assert len(profile.kernel_ns) == 2
+        # The fake's clock gives every command 1 us: so many slices a launch has.
+        assert all(ns % 1000 == 0 and ns > 0 for ns in profile.kernel_ns.values())
+        module(np.ones((2, 1024), np.float32))
+
+
+@pytest.mark.parametrize("synchronous", ["0", "1"])
+def test_a_refused_launch_names_the_users_node(mlp_path, monkeypatch, synchronous):
+    monkeypatch.setenv("HEADRACE_CUDA_SYNCHRONOUS", synchronous)
+    device = FakeDevice()
+    x = np.ones((1, 1024), np.float32)
+    with opened(mlp_path, device, weight_budget="50%") as module:
+        device.fake.refuse = "matmul_1024_1024_0"
+        with pytest.raises(HeadraceError, match="layer5") as caught:
+            module(x)
+        assert "HR4022" in str(caught.value)
+        device.fake.refuse = ""
+        assert np.allclose(module(x)[0], Mlp(WIDTHS)(x), atol=1e-3)
+
+
+def test_measuring_gives_rates(mlp_path):
+    profile = FakeDevice().measure(open_artifact(mlp_path))
+    assert profile.link_bytes_per_s > 0
+    assert profile.memory_bytes_per_s > 0
+    assert profile.contention == 0
+
+
+@pytest.mark.parametrize(
+    ("features", "capability", "runs"),
+    [
+        (("sm_90",), (9, 0), True),
+        (("sm_80",), (8, 6), True),
+        (("sm_86",), (8, 0), False),
+        (("sm_80",), (9, 0), False),
+        (("sm_90a",), (9, 0), True),
+        (("sm_100",), (10, 0), True),
+        (("gfx942",), (9, 0), False),
+    ],
+)
+def test_code_runs_on_its_own_generation(features, capability, runs):
+    assert runs_on(features, capability) is runs
+
+
+def test_no_fitting_code_is_an_error_that_names_the_cure(mlp_path):
+    program = open_artifact(mlp_path).module.programs[0]
+    with pytest.raises(HeadraceError, match="--target cuda:sm_90"):
+        pick_variants(program, (9, 0), "NVIDIA H200")
+    executables = tuple(
+        replace(
+            e,
+            variants=tuple(
+                replace(e.variants[0], format="cubin", features=(f,))
+                for f in ("sm_80", "sm_86")
+            ),
+        )
+        for e in program.executables
+    )
+    newest = pick_variants(replace(program, executables=executables), (8, 9), "a GPU")
+    assert set(newest) == {1}
+
+
+def test_without_bindings_or_gpu_the_error_says_so(mlp_path):
+    try:
+        load_bindings()
+    except HeadraceError as problem:
+        assert "headrace[cuda]" in str(problem)
+        with pytest.raises(HeadraceError, match="HR4020"):
+            load_module(mlp_path, "cuda")
+        return
+    try:
+        CudaCalls()
+    except HeadraceError as problem:
+        assert "HR4021" in str(problem)
+
+
+def test_the_fake_keeps_the_interface():
+    wanted = {n for n in vars(CudaCalls) if not n.startswith("_")} - {"allow_shared"}
+    assert wanted <= set(dir(FakeCalls())), wanted - set(dir(FakeCalls()))

@@ -16,7 +16,7 @@ from xdsl.ir import SSAValue
 from headrace.base.dtypes import BY_NAME, F64, I32
 from headrace.importers.hlo import complex_formulas, real_formulas
 from headrace.importers.hlo.numbers import Number, number
-from headrace.importers.hlo.registry import Value, converter, integers_of
+from headrace.importers.hlo.registry import Unsupported, Value, converter, integers_of
 from headrace.importers.hlo.tree import HloOperation
 from headrace.ir.types import dtype_of, shape_of
 from headrace.tensor.build import TensorBuilder
@@ -40,7 +40,7 @@ def _function(at: At, operation: HloOperation) -> Sequence[Value]:
         return [_in_f64(at, operand, real_formulas.FUNCTIONS[name])]
     function = complex_formulas.FUNCTIONS.get(name)
     if function is None:
-        raise ValueError(f"'{name}' of complex numbers is not supported")
+        raise Unsupported(f"'{name}' of complex numbers is not supported")
     return [complex_formulas.apply(at.builder, operand, function)]
 
 

@@ -12,7 +12,13 @@ from xdsl.ir import Operation, SSAValue
 from headrace.base.dtypes import BY_NAME, I64
 from headrace.base.symbols import Expr, as_expr, product
 from headrace.importers.hlo.helpers import inline_body, pairs_of, result_type, spread
-from headrace.importers.hlo.registry import CONVERTERS, Value, converter, integers_of
+from headrace.importers.hlo.registry import (
+    CONVERTERS,
+    Unsupported,
+    Value,
+    converter,
+    integers_of,
+)
 from headrace.importers.hlo.tree import HloOperation
 from headrace.ir.types import dtype_of, shape_of
 from headrace.tensor import dialect as t
@@ -36,7 +42,7 @@ def _reduce_precision(at: FunctionConverter, operation: HloOperation) -> Sequenc
     exponent_bits = integers_of(operation.attributes["exponent_bits"])[0]
     mantissa_bits = integers_of(operation.attributes["mantissa_bits"])[0]
     if kind.name not in _MANTISSA:
-        raise ValueError(f"numbers of {kind} are not rounded to fewer bits")
+        raise Unsupported(f"numbers of {kind} are not rounded to fewer bits")
     mantissa = _MANTISSA[kind.name]
     own_exponent = kind.bits - 1 - mantissa
     word = BY_NAME[f"ui{kind.bits}"]
@@ -165,7 +171,7 @@ def _custom_call(at: FunctionConverter, operation: HloOperation) -> Sequence[Val
             operation.types, operation.result_types, operation.place, operation.regions,
         )  # fmt: skip
         return CONVERTERS[known](at, inner)
-    raise ValueError(f"nothing is known of a custom call to '{name}'")
+    raise Unsupported(f"nothing is known of a custom call to '{name}'")
 
 
 @converter("clz")
@@ -221,7 +227,7 @@ def sizes_of(value: SSAValue) -> list[Expr] | None:
 def _sizes(at: FunctionConverter, operation: HloOperation, index: int, what: str) -> list[Expr]:
     found = sizes_of(at.operand(operation, index))
     if found is None:
-        raise ValueError(f"{what} is data that only a run knows")
+        raise Unsupported(f"{what} is data that only a run knows")
     return found
 
 
@@ -230,7 +236,7 @@ def _constants(
 ) -> list[int]:
     found = _sizes(at, operation, index, what)
     if not all(size.is_constant for size in found):
-        raise ValueError(f"{what} is no list of constants")
+        raise Unsupported(f"{what} is no list of constants")
     return [size.value for size in found]
 
 

@@ -10,7 +10,7 @@ from xdsl.ir import Operation, SSAValue
 
 from headrace.base.symbols import product
 from headrace.importers.hlo.helpers import flatten
-from headrace.importers.hlo.registry import Value, converter
+from headrace.importers.hlo.registry import Unsupported, Value, converter
 from headrace.importers.hlo.tree import HloOperation, HloRegion
 from headrace.ir.types import dtype_of, shape_of
 from headrace.tensor import dialect as t
@@ -88,12 +88,12 @@ def _while(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
         (goes_on,) = _with(at, condition, carried, outer)
         known = known_value(at, goes_on)
         if known is None:
-            raise ValueError("data decides how often the loop runs, which is not supported")
+            raise Unsupported("data decides how often the loop runs")
         if not bool(known.reshape(-1)[0]):
             at.values = outer
             return carried
         carried = _with(at, body, carried, outer)
-    raise ValueError(f"the loop runs more than {MOST_TRIPS} times, which is not supported")
+    raise Unsupported(f"the loop runs more than {MOST_TRIPS} times")
 
 
 def _with(

@@ -28,7 +28,7 @@ from headrace.importers.hlo import (
     spectral,
 )
 from headrace.importers.hlo.helpers import flatten
-from headrace.importers.hlo.registry import CONVERTERS, Value, operation_key
+from headrace.importers.hlo.registry import CONVERTERS, Unsupported, Value, operation_key
 from headrace.importers.hlo.tree import (
     HloFunction,
     HloModule,
@@ -168,11 +168,11 @@ class FunctionConverter:
             made = CONVERTERS[operation_key(operation.name)](self, operation)
         except (ValueError, KeyError, TypeError, IndexError) as wrong:
             reason = f"lacks {wrong}" if isinstance(wrong, KeyError) else str(wrong)
-            self.problems.add(
-                Diagnostic(
-                    "HR1102", f"'{operation.name}' is not well formed: {reason}", (place,)
-                )
-            )
+            known = isinstance(wrong, Unsupported)
+            code = "HR1101" if known else "HR1102"
+            what = "not supported here" if known else "not well formed"
+            fact = f"'{operation.name}' is {what}: {reason}"
+            self.problems.add(Diagnostic(code, fact, (place,)))
             raise _Stop from wrong
         for name, value in zip(operation.results, made, strict=True):
             self.values[name] = value

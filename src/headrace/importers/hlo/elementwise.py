@@ -12,7 +12,13 @@ from headrace.base.symbols import ONE
 from headrace.importers.hlo.helpers import (
     result_type,
 )
-from headrace.importers.hlo.registry import Value, converter, integers_of, operation_key
+from headrace.importers.hlo.registry import (
+    Unsupported,
+    Value,
+    converter,
+    integers_of,
+    operation_key,
+)
 from headrace.importers.hlo.tree import HloOperation
 from headrace.ir.types import dtype_of, shape_of
 from headrace.tensor.build import TensorBuilder
@@ -171,7 +177,7 @@ def _width(dtype: DType) -> int:
 def _word(bits: int) -> DType:
     """The unsigned integers of a width."""
     if f"ui{bits}" not in BY_NAME:
-        raise ValueError(f"elements of {bits} bits are not taken apart")
+        raise Unsupported(f"elements of {bits} bits are not taken apart")
     return BY_NAME[f"ui{bits}"]
 
 

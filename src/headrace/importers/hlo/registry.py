@@ -29,6 +29,10 @@ ALIASES = {
 """Names of older ages (xla_hlo 2019, std) under their StableHLO name."""
 
 
+class Unsupported(ValueError):
+    """An operation is well formed, but nothing here can do it; the text says what."""
+
+
 def operation_key(name: str) -> str:
     """`xla_hlo.max` -> `maximum`: the name that `CONVERTERS` knows."""
     bare = name.rpartition(".")[2]

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import SSAValue
 
+from headrace.base.dtypes import BY_NAME
 from headrace.base.parameters import array_source
 from headrace.base.symbols import as_expr
 from headrace.importers.hlo.helpers import result_type
-from headrace.importers.hlo.registry import Value, converter, integers_of
+from headrace.importers.hlo.registry import Unsupported, Value, converter, integers_of
 from headrace.importers.hlo.sources import MAX_CONSTANT_ELEMENTS
 from headrace.importers.hlo.tree import HloOperation
 from headrace.ir.types import dtype_of, shape_of
-from headrace.tensor.build import TensorBuilder, complex_type
+from headrace.tensor.build import TensorBuilder
 
 if TYPE_CHECKING:
     from headrace.importers.hlo.convert import FunctionConverter
@@ -57,8 +58,9 @@ def _fft(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
     kind = str(operation.attributes["fft_type"]).rpartition(" ")[2]
     rank, count = len(shape_of(x)), len(lengths)
     axes = list(range(rank - count, rank))
-    if kind == "RFFT":
-        x = b.convert(x, complex_type(dtype_of(x)))
+    # In f64: sums of many terms that cancel keep the digits of the type asked for.
+    x = b.convert(x, BY_NAME["complex<f64>"])
+    wanted = result_type(operation).dtype
     sign = 1 if kind in ("IFFT", "IRFFT") else -1
     scale = 1.0
     for axis, size in zip(axes, lengths, strict=True):
@@ -73,10 +75,11 @@ def _fft(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
         else:
             x = _along(at, x, axis, _roots(size, size, size, sign))
     if kind == "IRFFT":
-        return [_real_inverse(at, x, axes[-1], lengths[-1], scale)]
+        x = _real_inverse(at, x, axes[-1], lengths[-1], scale)
+        return [b.convert(x, wanted)]
     if scale != 1.0:
         x = b.binary("multiply", x, b.splat(scale, dtype_of(x), shape_of(x)))
-    return [x]
+    return [b.convert(x, wanted)]
 
 
 def _real_inverse(
@@ -121,7 +124,7 @@ def _triangular_solve(at: FunctionConverter, operation: HloOperation) -> Sequenc
         matrix = b.binary("complex", *parts)
     size = shape_of(matrix)[-1]
     if not size.is_constant or size.value > MOST_UNKNOWNS:
-        raise ValueError(f"a system of {size} unknowns is not written out")
+        raise Unsupported(f"a system of {size} unknowns is not written out")
     x = _substituted(b, matrix, given, size.value, lower, unit)
     x = x if left else b.transpose(x, swap)
     return [b.convert(x, result_type(operation).dtype)]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.base.dtypes import BY_NAME, DType
-from headrace.base.errors import error
+from headrace.base.errors import HeadraceError, error
 from headrace.base.parameters import Source
 from headrace.base.symbols import as_expr, dim
 from headrace.importers.hlo.check_text import generic_checks
@@ -119,13 +119,21 @@ def _parse(module: bytes | str, source: str) -> tuple[Any, Any]:
             text = module.decode() if isinstance(module, bytes) else module
             return context, ir.Module.parse(without_grids(text))
     except Exception as refused:
-        lines = [line for line in str(refused).splitlines() if line.strip()]
-        raise error(
-            "HR1001",
-            "this is no valid StableHLO module",
-            at=source,
-            notes=[line.strip() for line in lines[:6]],
-        ) from refused
+        raise _refusal(refused, source) from refused
+
+
+_POSITION = re.compile(r'error: "-":(\d+):(\d+): (.*)')
+
+
+def _refusal(refused: Exception, source: str) -> HeadraceError:
+    """What MLIR says of a module, at the line and column that it names."""
+    lines = [line.strip() for line in str(refused).splitlines() if line.strip()]
+    found = next((m for m in map(_POSITION.search, lines) if m), None)
+    at = f"{source}:{found.group(1)}:{found.group(2)}" if found else source
+    notes = [found.group(3)] if found else lines[:6]
+    if any("unregistered dialect" in line for line in lines):
+        return error("HR1101", "the module holds what no known dialect has", at=at, notes=notes)
+    return error("HR1001", "this is no valid StableHLO module", at=at, notes=notes)
 
 
 class _Walker:

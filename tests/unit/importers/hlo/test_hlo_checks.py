@@ -13,10 +13,15 @@ import pytest
 from click.testing import CliRunner
 
 from headrace import checking
+from headrace.base.errors import HeadraceError
 from headrace.checking import check
 from headrace.cli import cli
 from headrace.comparing import difference, ulp_distance
+from headrace.importers import stablehlo
 from headrace.importers.hlo.check_text import generic_checks, split_cases
+from headrace.importers.hlo.checks import checked_functions
+from headrace.importers.table import read_checked
+from headrace.tensor.interp import evaluate_function
 
 pytest.importorskip("jaxlib")
 
@@ -143,3 +148,50 @@ def test_comparisons_are_as_exact_as_they_say() -> None:
     assert difference("expect_eq", a, b, {}) is not None
     assert difference("expect_almost_eq", a, b, {"tolerance": 1e-5}) is not None
     assert difference("expect_eq", a, a.astype(np.float32), {}) is not None
+
+
+def test_data_of_a_test_is_input_so_that_code_has_something_to_compute() -> None:
+    for text, count in ((GOOD, 1), (LATER, 1)):
+        (function,) = checked_functions(read_checked(text, "test.mlir"))
+        assert len(function.inputs) == count
+        names = [op.name for op in function.module.functions[0].body.operations]
+        assert names[0] in ("stablehlo.abs", "stablehlo.negate")
+        assert [c.kind for c in function.checks] in (["expect_eq"], ["expect_close"])
+
+
+def test_starts_of_folds_and_shapes_stay_constants() -> None:
+    text = """
+func.func @main() {
+  %x = stablehlo.constant dense<[1.0, -2.0]> : tensor<2xf32>
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %shape = stablehlo.constant dense<[1]> : tensor<1xi32>
+  %0 = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0]
+    : (tensor<2xf32>, tensor<f32>) -> tensor<f32>
+  %1 = stablehlo.dynamic_reshape %0, %shape : (tensor<f32>, tensor<1xi32>) -> tensor<1xf32>
+  check.expect_eq_const %1, dense<[-1.0]> : tensor<1xf32>
+  func.return
+}
+"""
+    (function,) = checked_functions(read_checked(text, "test.mlir"))
+    assert [a.tolist() for a in function.inputs] == [[1.0, -2.0]]
+
+
+def test_grids_become_operations() -> None:
+    text = """
+func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+  %0 = stablehlo.uniform_quantize %x : (tensor<2xf32>) -> tensor<2x!quant.uniform<i8:f32, 0.5:3>>
+  %1 = stablehlo.add %0, %0 : tensor<2x!quant.uniform<i8:f32, 0.5:3>>
+  %2 = stablehlo.uniform_dequantize %1 : (tensor<2x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<2xf32>
+  return %2 : tensor<2xf32>
+}
+"""
+    model = stablehlo.load_module(text, "test.mlir")
+    (found,) = evaluate_function(model, [np.float32([1.2, 100.0])])
+    assert found.tolist() == [2.0, 62.0]
+
+
+def test_a_refused_module_is_told_by_line_and_column() -> None:
+    text = "func.func @main(%x: tensor<2xf32>) {\n  %0 = stablehlo.abs %y : tensor<2xf32>\n  return\n}"
+    with pytest.raises(HeadraceError, match="HR1001") as refused:
+        stablehlo.load_module(text, "bad.mlir")
+    assert "bad.mlir:2:22" in str(refused.value)

@@ -193,7 +193,7 @@ def test_fixed_and_bounded_sizes(headrace: Command, model: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "cure"),
     [
-        (("--target", "tpu"), "HR0101", "cpu[:native"),
+        (("--target", "tpu"), "HR0112", "cpu[:native"),
         (("--target", "cpu:386"), "HR0110", "x86-64-v3"),
         (("--target", "vulkan:0.9"), "HR0112", "vulkan"),
         (("--compile-to", "llvm"), "HR0103", "stream"),

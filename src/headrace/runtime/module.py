@@ -415,4 +415,9 @@ def load_module(
     """
     artifact = open_artifact(path)
     opened: Device = open_device(device, **options) if isinstance(device, str) else device
-    return Module(artifact, opened, weight_budget, memory_limit)
+    try:
+        return Module(artifact, opened, weight_budget, memory_limit)
+    except BaseException:
+        if opened is not device:
+            opened.close()
+        raise

@@ -137,7 +137,7 @@ class FakeCalls:
         made.call.symbol = symbol
         return made
 
-    def threads(self, function: Any) -> int:
+    def most_threads(self, function: Any) -> int:
         return 128
 
     # -- streams and events

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from headrace.artifact.reader import open_artifact
 from headrace.base.errors import HeadraceError
 from headrace.plan.profile import Profile
 from headrace.runtime.drivers.cuda_calls import CudaCalls, load_bindings
+from headrace.runtime.drivers.cuda_cubin import required_threads
 from headrace.runtime.drivers.cuda_link import pick_variants, runs_on
 from headrace.runtime.module import Module, load_module
 
@@ -207,6 +209,31 @@ def test_measuring_gives_rates(mlp_path):
     assert profile.link_bytes_per_s > 0
     assert profile.memory_bytes_per_s > 0
     assert profile.contention == 0
+
+
+def section(name: str, entries: bytes) -> bytes:
+    """A 64-bit ELF file whose only other section is `name`."""
+    names = b"\0.shstrtab\0" + name.encode() + b"\0"
+    data = names + entries
+    header = b"\x7fELF\x02\x01\x01" + bytes(33) + struct.pack("<Q", 64 + len(data)) + bytes(12)
+    header += struct.pack("<3H", 64, 3, 1)
+    header = header[:58] + struct.pack("<3H", 64, 3, 1)
+    row = "<IIQQQQIIQQ"
+    table = bytes(64) + struct.pack(row, 1, 3, 0, 0, 64, len(names), 0, 0, 1, 0)
+    at = 64 + len(names)
+    table += struct.pack(row, 11, 1, 0, 0, at, len(entries), 0, 0, 1, 0)
+    return header + data + table
+
+
+def test_threads_of_a_block_are_read_from_the_cubin():
+    entries = struct.pack("<BBHI", 4, 0x17, 4, 7) + struct.pack("<BBH", 3, 0x1B, 255)
+    entries += struct.pack("<BBH3I", 4, 0x10, 12, 64, 2, 1)
+    cubin = section(".nv.info.my_kernel", entries)
+    assert required_threads(cubin) == {"my_kernel": 128}
+    assert required_threads(section(".nv.info.my_kernel", entries[:-8])) == {}
+    assert required_threads(b"no ELF") == {}
+    for end in range(0, len(cubin), 7):
+        required_threads(cubin[:end])
 
 
 @pytest.mark.parametrize(

@@ -181,8 +181,8 @@ class CudaCalls:
         except HeadraceError:
             return None
 
-    def threads(self, function: Any) -> int:
-        """Threads of a block: Triton's code demands (`.reqntid`) what it was compiled for."""
+    def most_threads(self, function: Any) -> int:
+        """How many threads a block may have."""
         kind = self._api.CUfunction_attribute
         return self._call(
             "cuFuncGetAttribute", kind.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function

@@ -10,6 +10,7 @@ from headrace.artifact import schema
 from headrace.base.errors import Diagnostic, Problems
 from headrace.base.symbols import ZERO
 from headrace.runtime.drivers.cuda_calls import CudaCalls
+from headrace.runtime.drivers.cuda_cubin import required_threads
 
 
 @dataclass(frozen=True)
@@ -99,12 +100,15 @@ class CudaCode:
         self._calls = calls
         self._modules: dict[int, Any] = {}
         self._kernels: dict[tuple[int, str], Kernel] = {}
+        self._threads: dict[str, int] = {}
         free = calls.memory()[0]
         problems = Problems()
         for number, index in enumerate(self.variants):
             variant = program.executables[number].variants[index]
             if variant.code not in self._modules:
-                self._modules[variant.code] = calls.load(read_code(variant.code))
+                cubin = read_code(variant.code)
+                self._modules[variant.code] = calls.load(cubin)
+                self._threads.update(required_threads(cubin))
             module = self._modules[variant.code]
             for entry_point in variant.entry_points:
                 for launch in (x for case in entry_point for x in case.launches):
@@ -125,7 +129,7 @@ class CudaCode:
             return
         self._kernels[key] = Kernel(
             function,
-            self._calls.threads(function),
+            self._threads.get(launch.symbol) or self._calls.most_threads(function),
             launch.scratch_bytes != ZERO,
             launch.slice,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 
 from headrace.plan.model import Plan
@@ -18,6 +19,9 @@ def aligned(size_bytes: int) -> int:
 class PinnedBuffer:
     """Host memory that the device copies at the link's full rate.
 
+    Unpinned before it is unmapped, also when nobody refers to it any more: a page that
+    stays pinned after it is gone can never be pinned again.
+
     Attributes:
         address: 0 for an empty one.
         size_bytes: whole pages.
@@ -25,28 +29,31 @@ class PinnedBuffer:
 
     def __init__(self, calls: CudaCalls, size_bytes: int) -> None:
         """Raises HeadraceError HR3010 (no memory), HR3014 (it may not be pinned)."""
-        self._calls = calls
         self._slab = Slab(size_bytes)
+        self.address = self._slab.address
+        self.size_bytes = self._slab.size_bytes
+        if not self.address:
+            return
         try:
-            if self._slab.address:
-                calls.pin(self._slab.address, self._slab.size_bytes)
+            calls.pin(self.address, self.size_bytes)
         except BaseException:
             self._slab.close()
             raise
-
-    @property
-    def address(self) -> int:
-        return self._slab.address
-
-    @property
-    def size_bytes(self) -> int:
-        return self._slab.size_bytes
+        self._release = weakref.finalize(self, _unpin, calls, self._slab)
+        self._release.atexit = False
 
     def close(self) -> None:
         """Unpins and gives it back; nothing may still be copied from it."""
-        if self._slab.address:
-            self._calls.unpin(self._slab.address)
-            self._slab.close()
+        if self.address:
+            self._release()
+            self.address = self.size_bytes = 0
+
+
+def _unpin(calls: CudaCalls, slab: Slab) -> None:
+    if calls.is_open:
+        calls.enter()
+        calls.unpin(slab.address)
+    slab.close()
 
 
 class CudaState:

@@ -12,6 +12,7 @@ places need no table. Kernels read rows of a table over the link where they stan
 from __future__ import annotations
 
 import ctypes
+import weakref
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
@@ -40,6 +41,8 @@ class HostPool:
         # Addresses only: pages come when they are written.
         self._slab = Slab(mapping.size_bytes)
         self._ranges: list[tuple[int, int]] = []
+        self._release = weakref.finalize(self, _unpin, calls, self._slab, self._ranges)
+        self._release.atexit = False
 
     @property
     def address(self) -> int:
@@ -69,14 +72,21 @@ class HostPool:
 
     def release(self) -> None:
         """Unpins everything; nothing may still be copied from it."""
-        for begin, end in self._ranges:
-            self._calls.unpin(self.address + begin)
-            advise(self.address + begin, end - begin, DONT_NEED)
-        self._ranges.clear()
+        _unpin(self._calls, self._slab, self._ranges)
 
     def close(self) -> None:
-        self.release()
+        """Unpins everything and gives the addresses back."""
+        self._release()
         self._slab.close()
+
+
+def _unpin(calls: CudaCalls, slab: Slab, ranges: list[tuple[int, int]]) -> None:
+    if calls.is_open and ranges:
+        calls.enter()
+    for begin, end in ranges:
+        calls.unpin(slab.address + begin)
+        advise(slab.address + begin, end - begin, DONT_NEED)
+    ranges.clear()
 
 
 class CudaWeights:

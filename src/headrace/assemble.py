@@ -151,6 +151,8 @@ class _Weights:
             logical = use.source
             if isinstance(logical, ExpressionSource) and logical.operation == "pack":
                 logical = logical.operands[0]
+            if isinstance(logical, ExpressionSource) and logical.operation == "winograd":
+                logical = logical.operands[0]
             size = size_bytes(use.source)
             row = use.rows[0] if use.rows and len(set(use.rows)) == 1 else 0
             step = math.lcm(*use.steps) if use.steps and all(use.steps) and not row else 0

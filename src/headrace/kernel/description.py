@@ -59,6 +59,9 @@ class Layout:
         size: elements of the whole allocation, halo and padding included.
         halo_low, halo_high: per dimension, readable elements before and behind.
         halo_value: what the halo holds; its producer writes it. None: no halo.
+        transform: what a weight was put through before it was laid out (`winograd`), empty
+            for nothing. `dimensions` and `size` are then those of the transformed tensor,
+            and only a family that knows the transform can read it.
     """
 
     dimensions: tuple[DimensionLayout, ...]
@@ -67,13 +70,14 @@ class Layout:
     halo_low: tuple[int, ...]
     halo_high: tuple[int, ...]
     halo_value: Scalar | None = None
+    transform: str = ""
 
     @property
     def has_halo(self) -> bool:
         return any(self.halo_low) or any(self.halo_high)
 
     def element_offset(self, index: tuple[Expr, ...]) -> Expr:
-        """The element offset of a logical index."""
+        """The element offset of a logical index; of a transformed one where there is one."""
         total = self.offset
         for i, dimension in zip(index, self.dimensions, strict=True):
             if dimension.tile == 1:
@@ -133,6 +137,19 @@ def panel_layout(
     )
     none = (0,) * len(shape)
     return Layout(dimensions, ZERO, stride * panels, none, none)
+
+
+def transformed_shape(shape: tuple[Expr, ...], transform: str) -> tuple[Expr, ...]:
+    """The shape of a weight after a `Layout.transform`.
+
+    `winograd`: w[O, I, 3, 3] becomes G w G' of each 3 x 3 kernel, [O, I, 4, 4]
+    (`tensor/meaning/packing.py`).
+
+    Raises:
+        KeyError: there is no such transform.
+    """
+    size = {"": None, "winograd": 4}[transform]
+    return shape if size is None else (*shape[:-2], as_expr(size), as_expr(size))
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ sum of products folds through `einsum`, so that whole models can be checked.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -32,8 +32,11 @@ from headrace.kernel.description import (
     Reduction,
     Scalar,
     Store,
+    ordered_layout,
+    transformed_shape,
 )
 from headrace.kernel.scalars import apply
+from headrace.tensor.meaning.packing import winograd, winograd_inverse
 
 _BOX_ELEMENTS = 1 << 22
 """The most elements of one value in a box of the outer domain."""
@@ -53,6 +56,7 @@ def evaluate(kernel: Kernel, buffers: Sequence[Any], dims: Mapping[str, int]) ->
     Raises:
         HeadraceDefect HR9301: a load or store falls outside its buffer.
     """
+    kernel, buffers = _untransformed(kernel, buffers, dims)
     for n in kernel.outputs:
         _write_halo(buffers[n], kernel.operands[n], dims)
     sizes = [a.size.evaluate(dims) for a in kernel.outer]
@@ -66,13 +70,37 @@ def pack_operand(array: Any, operand: Operand, dims: Mapping[str, int]) -> Any:
     """The flat buffer in an operand's layout that holds a logical array; halos filled."""
     buffer = np.zeros(operand.layout.size.evaluate(dims), operand.dtype.numpy_dtype)
     _write_halo(buffer, operand, dims)
-    buffer[_all_offsets(operand, dims)] = array
+    transform = operand.layout.transform
+    buffer[_all_offsets(operand, dims)] = _TRANSFORMS[transform](array) if transform else array
     return buffer
 
 
 def unpack_operand(buffer: Any, operand: Operand, dims: Mapping[str, int]) -> Any:
     """The logical array that stands in a flat buffer in an operand's layout."""
-    return buffer[_all_offsets(operand, dims)]
+    array = buffer[_all_offsets(operand, dims)]
+    transform = operand.layout.transform
+    return _INVERSES[transform](array) if transform else array
+
+
+_TRANSFORMS: dict[str, Callable[[Any], Any]] = {"winograd": winograd}
+_INVERSES: dict[str, Callable[[Any], Any]] = {"winograd": winograd_inverse}
+
+
+def _untransformed(
+    kernel: Kernel, buffers: Sequence[Any], dims: Mapping[str, int]
+) -> tuple[Kernel, Sequence[Any]]:
+    """Transformed weights as they were, row-major (but for rounding)."""
+    if not any(o.layout.transform for o in kernel.operands):
+        return kernel, buffers
+    operands: list[Operand] = []
+    given: list[Any] = []
+    for operand, buffer in zip(kernel.operands, buffers, strict=True):
+        if operand.layout.transform:
+            buffer = unpack_operand(buffer, operand, dims).reshape(-1)
+            operand = replace(operand, layout=ordered_layout(operand.shape))
+        operands.append(operand)
+        given.append(buffer)
+    return replace(kernel, operands=tuple(operands)), given
 
 
 def evaluate_index(expr: Expr, names: Mapping[str, Any]) -> Any:
@@ -126,7 +154,8 @@ def _grid(ranges: Sequence[tuple[int, int]]) -> list[Any]:
 
 
 def _all_offsets(operand: Operand, dims: Mapping[str, int]) -> Any:
-    shape = [s.evaluate(dims) for s in operand.shape]
+    whole = transformed_shape(operand.shape, operand.layout.transform)
+    shape = [s.evaluate(dims) for s in whole]
     offsets = _offsets(operand.layout, _grid([(0, s) for s in shape]), dims)
     return np.broadcast_to(offsets, shape)
 

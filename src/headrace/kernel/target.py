@@ -27,6 +27,7 @@ class LayoutWish:
         panel: `(dimension, tile)` for a weight packed in panels (`panel_layout`); only
             for constants. `order` then lists the other dimensions.
         strict: the fast family is lost without it; else it is a preference.
+        transform: `Layout.transform` of a weight; only together with `panel`.
     """
 
     order: tuple[int, ...]
@@ -35,6 +36,7 @@ class LayoutWish:
     halo_value: Scalar | None = None
     panel: tuple[int, int] | None = None
     strict: bool = False
+    transform: str = ""
 
 
 @dataclass(frozen=True)

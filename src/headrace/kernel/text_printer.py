@@ -67,6 +67,8 @@ def _layout_text(operand: Operand) -> str:
         text += f" halo {_list(layout.halo_low)} {_list(layout.halo_high)}"
     if layout.halo_value is not None:
         text += f" value {print_scalar(layout.halo_value)}"
+    if layout.transform:
+        text += f" transform {layout.transform}"
     return text
 
 

@@ -271,6 +271,7 @@ _LAYOUT_STOPS = (
     "serial",
     "halo",
     "value",
+    "transform",
     "size",
     "}",
 )
@@ -296,7 +297,8 @@ def _read_layout(reader: _Reader) -> Layout:
     if reader.accept("halo"):
         low, high = reader.integers(), reader.integers()
     value = reader.scalar() if reader.accept("value") else None
-    return Layout(tuple(dimensions), offset, size, low, high, value)
+    transform = reader.word() if reader.accept("transform") else ""
+    return Layout(tuple(dimensions), offset, size, low, high, value, transform)
 
 
 class _BodyReader:

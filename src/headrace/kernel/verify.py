@@ -101,6 +101,8 @@ class _Checker:
             self.wrong(f"{where} has rank {rank}, its layout ranks {sorted(ranks)}")
         if operand.constant and operand.access != "ro":
             self.wrong(f"{where} is constant and written")
+        if layout.transform and not operand.constant:
+            self.wrong(f"{where} is transformed and no constant")
         sizes = [*operand.shape, layout.offset, layout.size]
         for dimension in layout.dimensions:
             sizes += [dimension.stride, dimension.tile_stride]

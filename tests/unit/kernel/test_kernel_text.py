@@ -25,6 +25,18 @@ def test_round_trip(name):
     assert parse_kernel(print_kernel(kernel)) == kernel
 
 
+def test_a_transform_is_told():
+    text = examples.ALL["convolution"].strip()
+    line = next(i for i in text.splitlines() if " constant w " in i)
+    told = (
+        line + " layout [1024 tile 16 by 1, 16, 256, 64] offset 0 size 4096 transform winograd"
+    )
+    changed = text.replace(line, told)
+    kernel = parse_kernel(changed)
+    assert [o.layout.transform for o in kernel.operands].count("winograd") == 1
+    assert print_kernel(kernel) == changed
+
+
 FAMILIES = {
     "softmax": "row",
     "convolution": "convolution",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from xdsl.dialects.builtin import SymbolRefAttr
 from xdsl.ir import SSAValue
 
@@ -12,7 +14,13 @@ from headrace.flow.layouts.decide import significant
 from headrace.flow.layouts.sites import Value
 from headrace.ir.model import Model
 from headrace.ir.types import dtype_of, static_shape
-from headrace.kernel.description import Layout, Operand, ordered_layout, panel_layout
+from headrace.kernel.description import (
+    Layout,
+    Operand,
+    ordered_layout,
+    panel_layout,
+    transformed_shape,
+)
 from headrace.kernel.target import LayoutWish
 from headrace.tensor.dialect import ParameterOp
 
@@ -23,7 +31,8 @@ def weight_layout(operand: Operand, wish: LayoutWish | None) -> Layout:
     if wish is None or not all(s.is_constant for s in operand.shape):
         return rows
     if wish.panel is not None:
-        return panel_layout(operand.shape, wish.order, *wish.panel)
+        shape = transformed_shape(operand.shape, wish.transform)
+        return replace(panel_layout(shape, wish.order, *wish.panel), transform=wish.transform)
     order = tuple(range(len(operand.shape)))
     if significant(wish.order, operand.shape) == significant(order, operand.shape):
         return rows
@@ -81,6 +90,9 @@ def packed(source: Source, dtype: DType, shape: tuple[int, ...], layout: Layout)
     """The expression that lays a tensor out; reshaped first where its shape differs."""
     if source.shape != shape:
         source = expression("reshape", (source,), dtype, shape)
+    if layout.transform:
+        after = transformed_shape(tuple(as_expr(s) for s in shape), layout.transform)
+        source = expression(layout.transform, (source,), dtype, tuple(s.value for s in after))
     dimensions = layout.dimensions
     size = layout.size.value
     return expression(

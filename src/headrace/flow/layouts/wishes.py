@@ -2,7 +2,7 @@
 
 `hr.wishes` on an entry function names operands: an order of dimensions, then a halo
 (elements before / behind each dimension = what it holds), a panel (dimension and tile of a
-packed weight) and `strict`, each where wanted::
+packed weight; `transform winograd` behind it) and `strict`, each where wanted::
 
     attributes {hr.wishes = {x = "0 2 3 1 halo 0 0 1 1 / 0 0 1 1 = 0.0 strict",
                              w = "0 panel 1 16 strict"}}
@@ -28,7 +28,7 @@ WISHES = "hr.wishes"
 _WISH = re.compile(
     r"(?P<order>\d+(?: \d+)*)?"
     r"(?: ?halo (?P<low>\d+(?: \d+)*) / (?P<high>\d+(?: \d+)*) = (?P<value>[-\w.+]+))?"
-    r"(?: ?panel (?P<dimension>\d+) (?P<tile>\d+))?"
+    r"(?: ?panel (?P<dimension>\d+) (?P<tile>\d+)(?: transform (?P<transform>\w+))?)?"
     r"(?P<strict> ?strict)?"
 )
 
@@ -83,6 +83,7 @@ def read_wish(text: str) -> LayoutWish | None:
         _scalar(match["value"]) if match["value"] else None,
         panel,
         bool(match["strict"]),
+        match["transform"] or "",
     )
 
 

@@ -134,11 +134,12 @@ class Nest:
     ranges: Mapping[str, tuple[int, int]]
 
 
-def lower(kernel: Kernel, *, split: bool = False) -> Nest:
+def lower(kernel: Kernel, *, split: bool = False, merge: bool = True) -> Nest:
     """The kernel on offsets, axes dropped and merged where that changes nothing.
 
     `split` also cuts axes whose quotient and remainder stand in offsets (a packed
-    weight's panels, reshapes); families that know panels want them whole.
+    weight's panels, reshapes); families that know panels want them whole. Without `merge`
+    the outer axes stay as they are.
     """
     most = _MOST_SPLITS if split else 0
     shapes = {local.name: local.shape for local in kernel.locals}
@@ -147,9 +148,12 @@ def lower(kernel: Kernel, *, split: bool = False) -> Nest:
     for axis in kernel.outer:
         ranges[axis.name] = _range(axis)
     phases = tuple(_lower_phase(kernel, p, shapes, dtypes) for p in kernel.phases)
-    outer, phases = _drop_single(kernel.outer, phases)
+    outer = kernel.outer
+    if merge:
+        outer, phases = _drop_single(outer, phases)
     outer, phases = _split(outer, phases, ranges, most)
-    outer, phases = _merge(outer, phases)
+    if merge:
+        outer, phases = _merge(outer, phases)
     for axis in outer:
         ranges[axis.name] = _range(axis)
     phases = tuple(_simplify_inner(p, outer, ranges, most) for p in phases)

@@ -61,4 +61,26 @@ def _pack(arguments: Arguments) -> Array:
     return buffer
 
 
-MEANINGS: dict[str, Meaning] = {"pack": _pack}
+_WINOGRAD = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], np.float64)
+"""G of F(2x2, 3x3): Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks"."""
+
+
+def winograd(array: Array) -> Array:
+    """w[O, I, 3, 3] to G w G' of each kernel, [O, I, 4, 4]; in f64, rounded once."""
+    result = np.empty((*array.shape[:2], 4, 4), array.dtype)
+    for number, kernels in enumerate(array):  # one output at a time: f64 of all is 4 x w
+        wide = kernels.astype(np.float64)
+        result[number] = _WINOGRAD @ wide @ _WINOGRAD.T
+    return result
+
+
+def winograd_inverse(array: Array) -> Array:
+    """The [O, I, 3, 3] whose transform is `array`, but for rounding."""
+    inverse = np.array([[1, 0, 0, 0], [0, 1, -1, 0], [0, 0, 0, 1]], np.float64)
+    return (inverse @ np.asarray(array, np.float64) @ inverse.T).astype(array.dtype)
+
+
+MEANINGS: dict[str, Meaning] = {
+    "pack": _pack,
+    "winograd": lambda arguments: winograd(np.asarray(arguments.arrays[0])),
+}

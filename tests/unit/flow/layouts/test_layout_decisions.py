@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,15 +15,16 @@ from headrace.base.errors import HeadraceDefect, HeadraceError
 from headrace.base.parameters import array_source
 from headrace.base.symbols import as_expr
 from headrace.flow.layouts.halo import at_most, with_layouts
-from headrace.flow.layouts.parameters import packed
+from headrace.flow.layouts.parameters import packed, weight_layout
 from headrace.flow.layouts.wishes import read_wish
 from headrace.flow.passes.assign_layouts import AssignLayouts, check_layouts
 from headrace.ir.model import Model
 from headrace.ir.passes import make_pass
 from headrace.ir.text import parse_module
 from headrace.ir.types import dtype_of, shape_of, static_shape
+from headrace.kernel.description import Operand, ordered_layout, panel_layout
 from headrace.kernel.dialect import BodyAttr, ExecuteOp
-from headrace.kernel.interp import evaluate, pack_operand
+from headrace.kernel.interp import evaluate, pack_operand, unpack_operand
 from headrace.kernel.target import LayoutWish
 from headrace.kernel.text import parse_kernel
 from headrace.kernel.verify import verify_kernel
@@ -132,6 +134,10 @@ def test_unreadable_wishes_are_refused() -> None:
         ("1 0 strict", LayoutWish((1, 0), strict=True)),
         ("0 panel 1 16 strict", LayoutWish((0,), panel=(1, 16), strict=True)),
         ("panel 0 8", LayoutWish((), panel=(0, 8))),
+        (
+            "2 3 1 panel 0 16 transform winograd strict",
+            LayoutWish((2, 3, 1), panel=(0, 16), strict=True, transform="winograd"),
+        ),
         ("0 1 halo 1 0 / 2 0 = -inf", LayoutWish((0, 1), (1, 0), (2, 0), float("-inf"))),
         ("0 1 halo 1 0 / 2 0 = 0", LayoutWish((0, 1), (1, 0), (2, 0), 0)),
         ("nhwc", None),
@@ -192,7 +198,6 @@ def test_at_most_is_never_smaller() -> None:
 
 
 def test_packed_weights_hold_their_elements_in_place() -> None:
-    from headrace.kernel.description import Operand, panel_layout
 
     array = np.arange(3 * 20, dtype=np.float32).reshape(3, 20)
     shape = tuple(as_expr(s) for s in array.shape)
@@ -200,3 +205,18 @@ def test_packed_weights_hold_their_elements_in_place() -> None:
     source = packed(array_source(array.reshape(60)), F32, (3, 20), layout)
     wanted = pack_operand(array, Operand("w", F32, shape, "ro", layout), {})
     np.testing.assert_array_equal(evaluate_source(source), wanted)
+
+
+def test_transformed_weights_hold_their_elements_in_place() -> None:
+
+    random = np.random.default_rng(0)
+    array = random.standard_normal((20, 5, 3, 3)).astype(np.float32)
+    shape = tuple(as_expr(s) for s in array.shape)
+    wish = LayoutWish((2, 3, 1), panel=(0, 16), strict=True, transform="winograd")
+    operand = Operand("w", F32, shape, "ro", ordered_layout(shape), constant=True)
+    layout = weight_layout(operand, wish)
+    assert layout.size.value == 32 * 5 * 16
+    operand = replace(operand, layout=layout)
+    found = evaluate_source(packed(array_source(array), F32, array.shape, layout))
+    np.testing.assert_array_equal(found, pack_operand(array, operand, {}))
+    np.testing.assert_allclose(unpack_operand(found, operand, {}), array, atol=1e-6)

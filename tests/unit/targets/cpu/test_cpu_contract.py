@@ -9,6 +9,7 @@ import pytest
 from tests.unit.targets.cpu.harness import GENERIC, NATIVE, Linked
 
 from headrace.base.dtypes import F32
+from headrace.base.errors import HeadraceError
 from headrace.base.symbols import as_expr, dim
 from headrace.kernel.description import (
     Axis,
@@ -25,6 +26,7 @@ from headrace.kernel.description import (
     Store,
     ordered_layout,
     panel_layout,
+    transformed_shape,
 )
 from headrace.kernel.interp import evaluate, pack_operand, unpack_operand
 from headrace.kernel.target import LayoutWish
@@ -164,7 +166,8 @@ def with_wishes(kernel: Kernel, target, output_halo: int = 0) -> Kernel:
 
 def granted(shape, wish: LayoutWish):
     if wish.panel is not None:
-        return panel_layout(shape, wish.order, *wish.panel)
+        whole = transformed_shape(shape, wish.transform)
+        return replace(panel_layout(whole, wish.order, *wish.panel), transform=wish.transform)
     return ordered_layout(
         shape, wish.order, wish.halo_low or None, wish.halo_high or None, wish.halo_value
     )
@@ -264,3 +267,43 @@ def test_long_sums_are_cut_and_wait_in_scratch(c, n, size, k, stride):
     assert 0 < launch.scratch_bytes.value <= 64 << 10
     one, many = (run(kernel, parts=p, tolerance=2e-4)[1] for p in (1, 5))
     assert one.tobytes() == many.tobytes()
+
+
+@pytest.mark.parametrize("target", [NATIVE, GENERIC], ids=["v3", "generic"])
+@pytest.mark.parametrize(
+    ("c", "n", "size", "residual", "batch", "halo"),
+    [(32, 48, 14, False, 1, 0), (40, 32, 16, True, 2, 0), (64, 32, 18, False, 1, 1)],
+)
+def test_winograd(c, n, size, residual, batch, halo, target):
+    kernel = convolution(c, n, size, 3, 1, residual, batch)
+    kernel = with_wishes(kernel, target, output_halo=halo)
+    family, one = run(kernel, target=target, tolerance=2e-4)
+    assert family == "winograd"
+    assert one.tobytes() == run(kernel, target=target, parts=7, tolerance=2e-4)[1].tobytes()
+
+
+def test_winograd_without_a_halo_and_channels_first():
+    kernel = convolution(32, 32, 14, 3, 1)
+    weight = NATIVE.layout_wishes(kernel)[1]
+    operands = list(kernel.operands)
+    operands[1] = replace(operands[1], layout=granted(operands[1].shape, weight))
+    family, _ = run(replace(kernel, operands=tuple(operands)), tolerance=2e-4)
+    assert family == "winograd"
+
+
+def test_winograd_only_where_it_pays():
+    for kernel in (
+        convolution(64, 64, 7, 3, 1),  # few pixels
+        convolution(512, 512, 14, 3, 1),  # many weights, few pixels
+        convolution(16, 64, 56, 3, 1),  # few channels
+        convolution(64, 64, 28, 3, 2),
+    ):
+        assert NATIVE.layout_wishes(kernel)[1].transform == ""
+
+
+def test_winograd_weights_in_a_kernel_that_is_none():
+    kernel = with_wishes(convolution(32, 32, 14, 3, 1), NATIVE)
+    first = kernel.phases[0]
+    wrong = replace(first, reduction=replace(first.reduction, initial=(1.0,)))
+    with pytest.raises(HeadraceError, match="HR9434"):
+        NATIVE.translate("k", replace(kernel, phases=(wrong, *kernel.phases[1:])))

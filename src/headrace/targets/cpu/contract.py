@@ -31,6 +31,7 @@ from headrace.targets.cpu.ir_text import Module, Value, constant, integer, vecto
 from headrace.targets.cpu.machine import Machine
 from headrace.targets.cpu.nest import Read
 from headrace.targets.cpu.offsets import Context
+from headrace.targets.cpu.transpose import transpose_8x8
 
 __all__ = ["emit", "layout_wishes", "match"]
 
@@ -46,7 +47,7 @@ def emit(
     launch = Launch(
         symbol,
         emitter.workgroups(),
-        as_expr(schedule.partial_bytes),
+        as_expr(schedule.scratch_bytes),
         _slice_rule(kernel, schedule),
         "convolution" if len(schedule.sums) > 1 else "contract",
     )
@@ -101,6 +102,7 @@ class ContractEmitter(NestEmitter):
         start = first.reduction.initial[0]
         assert isinstance(start, (int, float))
         self._start = float(start)
+        self._low = integer(0)  # the first panel in scratch, of packed plans
 
     # -- grid ---------------------------------------------------------------------
 
@@ -146,6 +148,8 @@ class ContractEmitter(NestEmitter):
         panels = self._entry.size(plan.panel_count)
         low = f.mul(y, plan.column_block)
         high = f.minimum(f.add(low, plan.column_block), panels)
+        if plan.packed:
+            self._pack(low, high, names)
         if plan.depth_block:
             self._deep_block(first, end, low, high, names)
         elif plan.rows_outside:
@@ -163,6 +167,57 @@ class ContractEmitter(NestEmitter):
                 ),
             )
 
+    def _pack(self, low: Value, high: Value, names: Mapping[str, Value]) -> None:
+        """The right operand's columns of panels low..high into scratch, as panels.
+
+        Columns behind the last are read as the last: nobody looks at their sums.
+        """
+        plan, f = self._plan, self._f
+        (axis,) = plan.sums
+        last = f.sub(self._entry.size(plan.column.size), 1)
+        offset = plan.right.access.offset
+        self._low = low
+
+        def panel(p: Value, _: list[Value]) -> None:
+            target = f.offset(self._entry.scratch, f.mul(f.sub(p, low), self._panel_bytes))
+            starts: list[Value] = []
+            for lane in range(plan.tile):
+                column = f.minimum(f.add(f.mul(p, plan.tile), lane), last)
+                bound = {**names, axis.name: integer(0), plan.column.name: column}
+                starts.append(self._pointer(plan.right, offset, bound))
+
+            def terms(k: Value, _: list[Value]) -> None:
+                place = f.offset(target, f.mul(k, plan.tile * 4))
+                for begin in range(0, plan.tile, 8):
+                    rows = [
+                        f.load(vector_type("float", 8), f.element(s, k, 4), 4)
+                        for s in starts[begin : begin + 8]
+                    ]
+                    for number, value in enumerate(transpose_8x8(f, rows)):
+                        f.store(value, f.offset(place, (number * plan.tile + begin) * 4), 4)
+
+            f.loop(0, axis.size.value, 8, terms)
+
+        f.loop(low, high, 1, panel)
+
+    @property
+    def _panel_bytes(self) -> int:
+        return self._plan.sums[0].size.value * self._plan.tile * 4
+
+    def _packed_starts(
+        self, panel: Value, panels: Sequence[int], terms: Mapping[str, Value]
+    ) -> dict[int, Value]:
+        plan, f = self._plan, self._f
+        inside = f.mul(terms[plan.sums[0].name], plan.tile * 4)
+        if self._single is not None:
+            lane = f.sub(self._single, f.mul(panel, plan.tile))
+            inside = f.add(inside, f.mul(lane, 4))
+        base = f.offset(self._entry.scratch, inside)
+        return {
+            q: f.offset(base, f.mul(f.sub(f.add(panel, q), self._low), self._panel_bytes))
+            for q in panels
+        }
+
     def _deep_block(
         self, first: Value, end: Value, low: Value, high: Value, names: Mapping[str, Value]
     ) -> None:
@@ -174,7 +229,7 @@ class ContractEmitter(NestEmitter):
         def clear(at: Value, _: list[Value]) -> None:
             f.store(constant(wide, self._start), f.offset(scratch, at), 32)
 
-        f.loop(0, plan.partial_bytes, self._machine.width * 4, clear)
+        f.loop(0, plan.scratch_bytes, self._machine.width * 4, clear)
 
         def place(row: Value, panel: Value) -> Value:
             number = f.add(f.mul(f.sub(panel, low), plan.row_block), f.sub(row, first))
@@ -416,6 +471,8 @@ class ContractEmitter(NestEmitter):
         a, b = plan.left.access.offset, plan.right.access.offset
         left = [self._pointer(plan.left, a, {**names, **terms, **row}) for row in rows]
         panels = sorted({p.panel for p in pieces})
+        if plan.packed:
+            return left, self._packed_starts(panel, panels, terms)
         if self._single is None:
             b = b.substitute({plan.column.name: dim("%p") * plan.tile})
             bound = {q: {"%p": f.add(panel, q)} for q in panels}
@@ -500,6 +557,8 @@ class ContractEmitter(NestEmitter):
         plan, f = self._plan, self._f
         a_step = self._entry.size(plan.left.access.offset.coefficient(axis.name) * 4)
         b_step = self._entry.size(plan.right.access.offset.coefficient(axis.name) * 4)
+        if plan.packed:
+            b_step = integer(plan.tile * 4)
 
         def steps(k: Value, carried: list[Value], count: int) -> list[Value]:
             return self._steps(lefts, rights, pieces, k, count, a_step, b_step, carried)

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from headrace.base.dtypes import F32
-from headrace.base.symbols import Expr, as_expr, ceildiv, dim, product
+from headrace.base.symbols import ONE, Expr, as_expr, ceildiv, dim, product
 from headrace.kernel.description import Axis, Compute, Kernel
 from headrace.targets.cpu.machine import Machine
-from headrace.targets.cpu.nest import Nest, Read, lower
+from headrace.targets.cpu.nest import Nest, Read, lower, stride
 
 _ACCUMULATORS = 12
 UNROLL = 4
@@ -27,6 +27,11 @@ _L2_BYTES = 192 << 10
 
 _ROW_BYTES = 128 << 10
 """Left operands up to this are read again for every column block, not cut into row blocks."""
+
+_MOST_PACKED = 256
+"""Longest sums whose right operand is laid out anew by each workgroup."""
+
+_PACKED_BYTES = 64 << 10
 
 _DEEP = 1024
 """Sums of at least as many terms are cut."""
@@ -55,6 +60,9 @@ class ContractPlan:
             over its row tiles for each panel.
         depth_block: terms of the innermost sum that are added before the partial sums
             wait in scratch; 0 where sums stay in registers throughout.
+        packed: whether each workgroup first lays its part of the right operand out in
+            panels, in scratch: its columns stand apart, its terms side by side (the keys
+            of attention).
     """
 
     nest: Nest
@@ -71,6 +79,7 @@ class ContractPlan:
     column_block: int = 0
     rows_outside: bool = False
     depth_block: int = 0
+    packed: bool = False
 
     @property
     def row_count(self) -> Expr:
@@ -81,9 +90,12 @@ class ContractPlan:
         return ceildiv(self.column.size, self.tile)
 
     @property
-    def partial_bytes(self) -> int:
-        """Scratch for the partial sums of a workgroup."""
-        return self.row_block * self.column_block * self.tile * 4 if self.depth_block else 0
+    def scratch_bytes(self) -> int:
+        """For the partial sums of a workgroup, or for its part of the right operand."""
+        rows = self.row_block if self.depth_block else 0
+        if self.packed:
+            rows = self.sums[0].size.value
+        return rows * self.column_block * self.tile * 4
 
 
 def match(kernel: Kernel, machine: Machine) -> ContractPlan | None:
@@ -110,14 +122,17 @@ def match(kernel: Kernel, machine: Machine) -> ContractPlan | None:
         return None
     if not all(isinstance(r.access.place, int) for r in reads):
         return None
-    for left, right in (reads, reads[::-1]):
-        plan = _plan(nest, left, right, machine)
-        if plan is not None:
-            return plan
+    for packed in (False, True):
+        for left, right in (reads, reads[::-1]):
+            plan = _plan(nest, left, right, machine, packed)
+            if plan is not None:
+                return plan
     return None
 
 
-def _plan(nest: Nest, left: Read, right: Read, machine: Machine) -> ContractPlan | None:
+def _plan(
+    nest: Nest, left: Read, right: Read, machine: Machine, packed: bool
+) -> ContractPlan | None:
     a, b = left.access.offset, right.access.offset
     sums = nest.phases[0].reduction_axes
     names = [s.name for s in sums]
@@ -128,7 +143,11 @@ def _plan(nest: Nest, left: Read, right: Read, machine: Machine) -> ContractPlan
         if any(offset.coefficient(n).names & (outer | set(names)) for n in names):
             return None
     tile = 2 * machine.width
-    columns = [x for x in nest.outer if x.name not in a.names and _contiguous(b, x.name, tile)]
+    columns = [x for x in nest.outer if x.name not in a.names and x.name in b.names]
+    if packed:
+        columns = [x for x in columns if _packable(nest, right, x)]
+    else:
+        columns = [x for x in columns if _contiguous(b, x.name, tile)]
     if not columns:
         return None
     column = max(columns, key=lambda x: _guess(x.size))
@@ -137,7 +156,29 @@ def _plan(nest: Nest, left: Read, right: Read, machine: Machine) -> ContractPlan
     ordered = tuple(sorted(sums, key=lambda s: -_guess(b.coefficient(s.name))))
     row_tile, panels = _register_tile(rows, column, tile // machine.width, tile)
     plan = ContractPlan(nest, left, right, column, rows, batch, ordered, tile, row_tile, panels)
+    if packed:
+        if row_tile < _ACCUMULATORS // 2 * machine.width // tile:
+            return None
+        flat = _flat_blocks(replace(plan, packed=True))
+        most = max(1, _PACKED_BYTES // (sums[0].size.value * tile * 4))
+        return replace(flat, column_block=min(flat.column_block, most), rows_outside=True)
     return _with_blocks(plan)
+
+
+def _packable(nest: Nest, right: Read, axis: Axis) -> bool:
+    """Whether the terms of one sum stand side by side and results along the axis do too."""
+    offset, sums = right.access.offset, nest.phases[0].reduction_axes
+    if len(sums) != 1 or not sums[0].size.is_constant or sums[0].size.value % 8:
+        return False
+    if offset.coefficient(sums[0].name) != ONE or sums[0].size.value > _MOST_PACKED:
+        return False
+    if not offset.is_linear_in([axis.name, sums[0].name]):
+        return False
+    names = {x.name for x in (*nest.outer, *sums)}
+    if offset.coefficient(axis.name).names & names:
+        return False
+    writes = [w.access for phase in nest.phases[1:] for w in phase.writes]
+    return all(stride(w, axis.name) == 1 for w in writes if isinstance(w.place, int))
 
 
 def _guess(size: Expr) -> int:
@@ -186,7 +227,7 @@ def _deep_blocks(plan: ContractPlan) -> ContractPlan | None:
     if len(plan.sums) > 2 or depth < _DEEP or inner % UNROLL or inner < 64:
         return None
     rows, panels = plan.row_count.value, plan.panel_count.value
-    if rows < 2 * plan.row_tile:
+    if rows < 2 * plan.row_tile or (depth == _DEEP and rows > 64):
         return None
     pieces = -(-inner // _DEPTH_BLOCK)
     depth_block = -(-inner // pieces // UNROLL) * UNROLL

@@ -30,6 +30,7 @@ from headrace.kernel.description import (
 )
 from headrace.kernel.interp import evaluate, pack_operand, unpack_operand
 from headrace.kernel.target import LayoutWish
+from headrace.kernel.text import parse_kernel
 
 ADD = Combiner(("%l",), ("%r",), (Compute("%s", "add", ("%l", "%r"), F32),), ("%s",))
 
@@ -307,3 +308,36 @@ def test_winograd_weights_in_a_kernel_that_is_none():
     wrong = replace(first, reduction=replace(first.reduction, initial=(1.0,)))
     with pytest.raises(HeadraceError, match="HR9434"):
         NATIVE.translate("k", replace(kernel, phases=(wrong, *kernel.phases[1:])))
+
+
+SCORES = """
+kernel(%d0 = b, %d1 = 3, %d2 = s, %d3 = t) dims(b, s, t) {
+  ro q : f32[b, s, 3, 24]
+  ro k : f32[b, t, 3, 24]
+  ro m : f32[b, t]
+  wo y : f32[b, 3, s, t]
+  local a : f32
+  reduce(%r0 = 24) {
+    %v0 = load q[%d0, %d2, %d1, %r0]
+    %v1 = load k[%d0, %d3, %d1, %r0]
+    %v2 = multiply(%v0, %v1) : f32
+    fold %v2 from 0.0 with add into a
+  }
+  map() {
+    %v3 = read a[]
+    %v4 = load m[%d0, %d3]
+    %v5 = add(%v3, %v4) : f32
+    store %v5 to y[%d0, %d1, %d2, %d3]
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("target", [NATIVE, GENERIC], ids=["v3", "generic"])
+@pytest.mark.parametrize(("s", "t"), [(1, 1), (7, 33), (13, 300), (64, 16)])
+def test_scores_of_attention(s, t, target):
+    """The keys of a workgroup are laid out anew: their columns stand apart."""
+    kernel = parse_kernel(SCORES)
+    family, one = run(kernel, {"b": 2, "s": s, "t": t}, target)
+    assert family == "contract"
+    assert one.tobytes() == run(kernel, {"b": 2, "s": s, "t": t}, target, 1)[1].tobytes()

@@ -300,6 +300,7 @@ def _specialisation(given: kernel_target.Specialisation) -> schema.Specialisatio
                     launch.slice.binding, launch.slice.axis, launch.slice.step_bytes
                 ),
                 launch.family,
+                launch.shared_bytes,
             )
             for launch in given.launches
         ),

@@ -174,6 +174,7 @@ class _Checker:
     def _check_launch(self, launch: Launch, entry: EntryPoint, where: str) -> None:
         for expr in (*launch.workgroups, launch.scratch_bytes):
             self._expr(expr, where)
+        self._fact(0 <= launch.shared_bytes < 1 << 20, f"{where}: shared memory")
         rule = launch.slice
         if rule is None:
             return

@@ -191,6 +191,7 @@ class Launch:
     scratch_bytes: Expr = ZERO
     slice: SliceRule | None = None
     family: str = "naive"
+    shared_bytes: int = 0
 
 
 @dataclass(frozen=True)

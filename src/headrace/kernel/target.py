@@ -80,6 +80,7 @@ class Launch:
         slice: how it may be cut, None where it may not.
         family: `map`, `reduce`, `contract`, `window`, `row`, ...; `naive` where the
             naive emitter made it. For reports and the cost model.
+        shared_bytes: dynamic shared memory of each workgroup (GPU).
     """
 
     symbol: str
@@ -87,6 +88,7 @@ class Launch:
     scratch_bytes: Expr = ZERO
     slice: SliceRule | None = None
     family: str = "naive"
+    shared_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -80,10 +80,12 @@ def lower(kernel: Kernel, machine: Machine) -> None:
         HeadraceError HR2401: an operation the lanes lack.
         HeadraceError HR9401: the kernel names something it does not define.
     """
-    _Lowering(kernel, machine).run()
+    Lowering(kernel, machine).run()
 
 
-class _Lowering:
+class Lowering:
+    """Emits a kernel; targets may run parts of it their own way."""
+
     def __init__(self, kernel: Kernel, machine: Machine) -> None:
         self.kernel = kernel
         self.machine = machine

@@ -150,7 +150,7 @@ class Commands:
                     kernel.function,
                     made.grid,
                     kernel.threads,
-                    0,
+                    kernel.shared_bytes,
                     stream,
                     made.parameters.address,
                 )

@@ -12,6 +12,9 @@ from headrace.base.symbols import ZERO
 from headrace.runtime.drivers.cuda_calls import CudaCalls
 from headrace.runtime.drivers.cuda_cubin import required_threads
 
+_PLAIN_SHARED_BYTES = 48 << 10
+"""More must be asked for kernel by kernel."""
+
 
 @dataclass(frozen=True)
 class Kernel:
@@ -20,12 +23,14 @@ class Kernel:
     Attributes:
         function: the driver's handle.
         threads: of a block.
+        shared_bytes: dynamic shared memory of a block.
         takes_scratch: whether a pointer to scratch stands behind the operands.
         slice: binding, axis and bytes per workgroup where the launch may be cut.
     """
 
     function: Any
     threads: int
+    shared_bytes: int
     takes_scratch: bool
     slice: schema.SliceRule | None
 
@@ -127,9 +132,12 @@ class CudaCode:
             fact = f"the module's code does not define '{launch.symbol}'"
             found.add(Diagnostic("HR4003", fact))
             return
+        if launch.shared_bytes > _PLAIN_SHARED_BYTES:
+            self._calls.allow_shared(function, launch.shared_bytes)
         self._kernels[key] = Kernel(
             function,
             self._threads.get(launch.symbol) or self._calls.most_threads(function),
+            launch.shared_bytes,
             launch.scratch_bytes != ZERO,
             launch.slice,
         )

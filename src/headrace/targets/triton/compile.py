@@ -65,14 +65,14 @@ def jit_function(source: TritonSource) -> Any:
 
 
 def compile_source(
-    source: TritonSource, backend: str, architecture: int | str, warp_size: int, warps: int
+    source: TritonSource, backend: str, architecture: int | str, warp_size: int
 ) -> Binary:
     """Compiles for one architecture.
 
     Args:
         backend: `cuda` or `hip`.
         architecture: 90 for sm_90, or `gfx942`.
-        warp_size, warps: lanes of a warp (or wavefront), warps of a workgroup.
+        warp_size: lanes of a warp (or wavefront).
 
     Raises:
         HeadraceError HR2421: Triton is not installed.
@@ -89,7 +89,12 @@ def compile_source(
     }
     ast = compiler.ASTSource(fn=function, signature=dict(source.signature), attrs=pointers)
     target = backends.GPUTarget(backend, architecture, warp_size)
-    options = {"num_warps": warps, "num_stages": 1, "enable_fp_fusion": False, "debug": False}
+    options = {
+        "num_warps": source.warps * 32 // warp_size,
+        "num_stages": source.stages,
+        "enable_fp_fusion": False,
+        "debug": False,
+    }
     knobs = triton.knobs
     with tempfile.TemporaryDirectory(prefix="headrace-triton-") as folder:
         before = knobs.cache.dir, knobs.compilation.disable_line_info

@@ -29,6 +29,9 @@ class TritonSource:
         signature: Triton's type of every parameter, in order.
         workgroups: programs along x.
         scratch_bytes: of the whole launch.
+        family: which generator made it.
+        warps: of a program, of 32 lanes each.
+        stages: how many rounds of a loop load ahead.
     """
 
     name: str
@@ -36,6 +39,9 @@ class TritonSource:
     signature: tuple[tuple[str, str], ...]
     workgroups: Expr
     scratch_bytes: Expr
+    family: str = "naive"
+    warps: int = LANES // 32
+    stages: int = 1
 
 
 class _Writer(SourceWriter):

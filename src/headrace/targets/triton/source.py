@@ -45,12 +45,13 @@ class Text:
     """A name in the source.
 
     Attributes:
-        block: it holds a value per lane, not one for the program.
+        block: it holds a value per lane, not one for the program; of tiles one bit for each
+            dimension along which it has more than one value.
         number: what it is where that is known: trip counts stand in the loop itself.
     """
 
     name: str
-    block: bool
+    block: int
     number: int | None = None
 
 
@@ -67,7 +68,11 @@ class SourceWriter(Machine):
 
     index_type: MachineType = "i64"
 
-    def __init__(self, buffers: Sequence[DType], dims: Sequence[str]) -> None:
+    def __init__(
+        self, buffers: Sequence[DType], dims: Sequence[str], index: MachineType = "i64"
+    ) -> None:
+        self.index_type = index
+        self.shape = f"({LANES},)"
         self.buffers = list(buffers)
         self._lines: list[str] = []
         self._depth = 1
@@ -76,18 +81,17 @@ class SourceWriter(Machine):
         self._dims: dict[str, Value] = {}
         self.orders_memory = False
         for number, name in enumerate(dims):
-            text = self._define(f"dim{number}.to(tl.int64)", block=False)
-            self._dims[name] = Value(self, "i64", text)
-        group = self._define("tl.program_id(0).to(tl.int64) + first_x", block=False)
-        lane = f"{group.name} * {LANES} + tl.arange(0, {LANES})"
-        self._lane = Value(self, "i64", self._define(lane, block=True))
+            text = self._define(f"dim{number}.to({TRITON_NAMES[index]})", block=False)
+            self._dims[name] = Value(self, index, text)
+        word = TRITON_NAMES[index]
+        self.group = self._define(f"tl.program_id(0).to({word}) + first_x", block=False)
 
     # -- text -------------------------------------------------------------------------
 
     def _line(self, text: str) -> None:
         self._lines.append("    " * self._depth + text)
 
-    def _define(self, expression: str, *, block: bool) -> Text:
+    def _define(self, expression: str, *, block: int) -> Text:
         name = f"v{self._count}"
         self._count += 1
         self._line(f"{name} = {expression}")
@@ -102,15 +106,15 @@ class SourceWriter(Machine):
         if text.block:
             return text.name
         kind = TRITON_NAMES[value.type]
-        return self._define(f"tl.full(({LANES},), {text.name}, {kind})", block=True).name
+        return self._define(f"tl.full({self.shape}, {text.name}, {kind})", block=True).name
 
     # -- values -------------------------------------------------------------------------
 
     def constant(self, type: MachineType, value: bool | int | float) -> Value:
-        text = _literal(type, value)
+        text = literal(type, value)
         # Sizes and counters stay one for the program, all else is a block.
         block = type != self.index_type
-        shape = f"({LANES},)" if block else "()"
+        shape = self.shape if block else "()"
         made = self._define(f"tl.full({shape}, {text}, {TRITON_NAMES[type]})", block=block)
         return Value(self, type, made if block else Text(made.name, False, int(value)))
 
@@ -118,7 +122,9 @@ class SourceWriter(Machine):
         texts: list[Text] = [o.handle for o in operands]
         names = [t.name for t in texts]
         kind, target = operands[-1].type, TRITON_NAMES[type]
-        block = any(t.block for t in texts)
+        block = 0
+        for text in texts:
+            block |= text.block
         if operation == "select":
             expression = f"tl.where({', '.join(names)})"
         elif operation == "div" and kind == "f32":
@@ -149,7 +155,8 @@ class SourceWriter(Machine):
         return (value.bits ^ _SIGN_BIT[value.type][1]).bitcast(value.type)
 
     def lane(self) -> Value:
-        return self._lane
+        lane = f"{self.group.name} * {LANES} + tl.arange(0, {LANES})"
+        return Value(self, self.index_type, self._define(lane, block=True))
 
     def dimension(self, name: str) -> Value:
         return self._dims[name]
@@ -157,7 +164,7 @@ class SourceWriter(Machine):
     def variable(self, type: MachineType) -> Cell:
         name = f"c{self._count}"
         self._count += 1
-        self._line(f"{name} = tl.full(({LANES},), 0, {TRITON_NAMES[type]})")
+        self._line(f"{name} = tl.full({self.shape}, 0, {TRITON_NAMES[type]})")
         return Cell(name, type)
 
     def read(self, variable: Any) -> Value:
@@ -177,8 +184,9 @@ class SourceWriter(Machine):
         end = text.name if text.number is None else str(text.number)
         self._line(f"for {name} in range(0, {end}):")
         self._depth += 1
-        counter = self._define(f"tl.full((), {name}, tl.int64)", block=False)
-        body(Value(self, "i64", counter))
+        kind = TRITON_NAMES[self.index_type]
+        counter = self._define(f"tl.full((), {name}, {kind})", block=False)
+        body(Value(self, self.index_type, counter))
         self._depth -= 1
 
     def guarded(self, mask: Value, body: Callable[[], None]) -> None:
@@ -238,7 +246,8 @@ class SourceWriter(Machine):
         return Value(self, "f32", self._define(f"{half}.to(tl.float32)", block=True))
 
 
-def _literal(type: MachineType, value: bool | int | float) -> str:
+def literal(type: MachineType, value: bool | int | float) -> str:
+    """A number as Python text: infinities and NaN by name, integers in the type's range."""
     if type == "bool":
         return str(bool(value))
     if type in ("f32", "f64"):

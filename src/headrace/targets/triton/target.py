@@ -11,9 +11,9 @@ from headrace.base.errors import error
 from headrace.base.symbols import ONE
 from headrace.kernel.description import Kernel
 from headrace.kernel.target import Code, Launch, LayoutWish, Specialisation
+from headrace.targets.triton import contract
 from headrace.targets.triton.compile import Binary, compile_source
 from headrace.targets.triton.naive import TritonSource, generate
-from headrace.targets.triton.source import LANES
 
 CUDA_ARCHITECTURES = ("sm_80", "sm_90")
 ROCM_ARCHITECTURES = ("gfx942",)
@@ -24,8 +24,8 @@ _WARP_SIZE = {"cuda": 32, "rocm": 64}
 class TritonTarget:
     """`cuda:sm_80`, `cuda:sm_90` or `rocm:gfx942`; keeps the `Target` protocol.
 
-    `Code.features` names the architecture. Launch a workgroup of naive code with 128
-    threads and no dynamic shared memory; the parameters are `naive.py`'s.
+    `Code.features` names the architecture. The parameters are `naive.py`'s; a workgroup has
+    the threads that the code demands (`.reqntid`).
     """
 
     kind: str
@@ -51,13 +51,15 @@ class TritonTarget:
             HeadraceError HR2401: an operation that lanes lack.
             HeadraceError HR2421, HR2422: no Triton, or Triton refuses.
         """
-        source = generate(_identifier(name), kernel)
+        identifier = _identifier(name)
+        source = contract.generate(identifier, kernel) or generate(identifier, kernel)
         binary = self._compile(source)
         launch = Launch(
             symbol=binary.symbol,
             workgroups=(source.workgroups, ONE, ONE),
             scratch_bytes=source.scratch_bytes,
-            family="naive",
+            family=source.family,
+            shared_bytes=binary.shared_bytes,
         )
         return Code(
             format="cubin" if self.kind == "cuda" else "hsaco",
@@ -72,14 +74,7 @@ class TritonTarget:
         cuda = self.kind == "cuda"
         architecture = int(self.architecture[3:]) if cuda else self.architecture
         backend = "cuda" if cuda else "hip"
-        binary = compile_source(source, backend, architecture, warp, LANES // warp)
-        if binary.shared_bytes:
-            raise error(
-                "HR9421",
-                f"naive code of '{source.name}' needs {binary.shared_bytes} bytes of shared "
-                "memory, a launch gives none",
-            )
-        return binary
+        return compile_source(source, backend, architecture, warp)
 
 
 def _identifier(name: str) -> str:

@@ -6,7 +6,7 @@ asks for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -69,11 +69,16 @@ def _tensor(array: Any, pointer: str) -> HostTensor:
     return HostTensor(array.reshape(-1), _NUMPY_OF.get(name, name))
 
 
-def run(kernel: Kernel, buffers: list[Any], dims: Mapping[str, int]) -> None:
+def run(
+    kernel: Kernel,
+    buffers: list[Any],
+    dims: Mapping[str, int],
+    generator: Callable[[str, Kernel], Any] = generate,
+) -> None:
     """Runs a kernel in place over flat buffers, one a operand."""
     import triton
 
-    source = generate("kernel_under_test", kernel)
+    source = generator("kernel_under_test", kernel)
     before = triton.knobs.runtime.interpret
     triton.knobs.runtime.interpret = True
     try:

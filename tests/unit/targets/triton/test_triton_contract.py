@@ -1,0 +1,128 @@
+"""Products of matrices as tiles: what is one, its values in the interpreter, its cubin."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+from sample_kernels import SAMPLES, Sample, assert_close
+from test_triton_naive import needs_interpreter, needs_triton
+
+from headrace.targets.triton import contract
+from headrace.targets.triton.target import make
+
+BATCHED = """
+kernel(%d0 = batch, %d1 = 3, %d2 = seq, %d3 = seq) dims(batch, seq) {
+  ro q : f32[batch, seq, 3, 8]
+  ro k : f32[batch, seq, 3, 8]
+  wo s : f32[batch, 3, seq, seq]
+  local a : f32
+  reduce(%r0 = 8) {
+    %v0 = load q[%d0, %d2, %d1, %r0]
+    %v1 = load k[%d0, %d3, %d1, %r0]
+    %v2 = multiply(%v0, %v1) : f32
+    fold %v2 from 0.0 with add into a
+  }
+  map() {
+    %v3 = read a[]
+    %v4 = constant 0.25 : f32
+    %v5 = multiply(%v3, %v4) : f32
+    store %v5 to s[%d0, %d1, %d2, %d3]
+  }
+}
+"""
+
+HALF = """
+kernel(%d0 = 5, %d1 = 33) {
+  ro x : f16[5, 40]
+  ro w : f16[40, 33]
+  ro r : f16[5, 33]
+  wo y : f16[5, 33]
+  local a : f32
+  reduce(%r0 = 40) {
+    %v0 = load x[%d0, %r0]
+    %v1 = convert(%v0) : f32
+    %v2 = load w[%r0, %d1]
+    %v3 = convert(%v2) : f32
+    %v4 = multiply(%v1, %v3) : f32
+    fold %v4 from 0.0 with add into a
+  }
+  map() {
+    %v5 = read a[]
+    %v6 = load r[%d0, %d1]
+    %v7 = convert(%v6) : f32
+    %v8 = add(%v5, %v7) : f32
+    %v9 = convert(%v8) : f16
+    store %v9 to y[%d0, %d1]
+  }
+}
+"""
+
+BY_NAME = {s.name: s for s in SAMPLES}
+OWN = (
+    Sample("batched", BATCHED, {"batch": 2, "seq": 19}),
+    Sample("half", HALF, tolerance=2e-3),
+)
+PRODUCTS = (BY_NAME["matmul"], BY_NAME["convolution_bounded"], *OWN)
+
+
+@pytest.mark.parametrize("sample", PRODUCTS, ids=lambda s: s.name)
+@needs_interpreter
+@pytest.mark.filterwarnings("ignore")
+def test_values_in_the_interpreter(sample: Sample) -> None:
+    from interpret import run
+
+    buffers = sample.buffers()
+    expected = sample.expected(buffers)
+    run(sample.kernel, buffers, sample.dims, contract.generate)
+    assert_close(sample, buffers, expected)
+
+
+@pytest.mark.parametrize("sample", PRODUCTS, ids=lambda s: s.name)
+@needs_triton
+def test_compiles_to_a_cubin(sample: Sample) -> None:
+    code = make("cuda:sm_90").translate("main_dispatch_0", sample.kernel)
+    assert code.data[:4] == b"\x7fELF"
+    (launch,) = code.specialisations[-1].launches
+    assert launch.family == "contract"
+    assert launch.shared_bytes > 0
+    if sample.name == "half":
+        assert "mma" in code.listing
+
+
+def test_what_sums_no_products_is_left_alone() -> None:
+    products = {s.name for s in PRODUCTS}
+    for sample in SAMPLES:
+        if sample.name not in products:
+            assert contract.as_product(sample.kernel) is None, sample.name
+
+
+def test_columns_lie_side_by_side_in_the_result() -> None:
+    found = contract.as_product(BY_NAME["convolution_bounded"].kernel)
+    assert found is not None
+    names = [[a.name for a in axes] for axes in (found.rows, found.columns, found.batch)]
+    assert names == [["%d1"], ["%d0", "%d2", "%d3"], []]
+    batched = contract.as_product(OWN[0].kernel)
+    assert batched is not None
+    assert [a.name for a in batched.batch] == ["%d0", "%d1"]
+    assert [a.name for a in batched.columns] == ["%d3"]
+
+
+def test_a_kernel_that_reads_what_other_tiles_write_is_no_product() -> None:
+    text = BATCHED.replace("wo s", "rw s").replace(
+        "%v1 = load k[%d0, %d3, %d1, %r0]", "%v1 = load s[%d0, %d1, %d3, %r0]"
+    )
+    assert contract.as_product(Sample("no", text).kernel) is None
+    text = BATCHED.replace("wo s", "rw s").replace(
+        "%v4 = constant 0.25 : f32", "%v4 = load s[%d0, %d1, %d2, %d3]"
+    )
+    assert contract.as_product(Sample("in place", text).kernel) is not None
+
+
+def test_tiles_do_not_exceed_what_there_is() -> None:
+    assert importlib.util.find_spec("headrace.targets.triton.contract")
+    found = contract.as_product(BY_NAME["matmul"].kernel)
+    assert found is not None
+    tiles = contract.choose_tiles(found)
+    assert tiles.rows * tiles.columns <= 64 * 64
+    assert tiles.columns == 32

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,9 @@ def compile_command(
     """Compiles MODEL (.onnx, .keras, .mlir) into one .hrx file."""
     from headrace import api
 
-    seen = api.Inspection(frozenset(print_after), dump_to, click.echo)
+    # JSON has standard output for itself.
+    echo = partial(click.echo, err=as_json)
+    seen = api.Inspection(frozenset(print_after), dump_to, echo)
     if phase is not None and phase != "executables":
         text = api.compile_to_text(
             model, phase, targets=targets, level=level, dims=parse_dims(dims), inspection=seen
@@ -385,6 +388,14 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         sys.exit(130)
+    except MemoryError as full:
+        if knobs.DEBUG.enabled:
+            raise
+        failed = error(
+            "HR0131", "there is not enough memory for this call", helps="make its sizes smaller"
+        )
+        click.echo(f"{failed}\n  note: {full}", err=True)
+        sys.exit(failed.exit_status)
     except Exception as crash:
         if knobs.DEBUG.enabled:
             raise

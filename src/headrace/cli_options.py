@@ -64,9 +64,13 @@ def parse_dims(given: Sequence[str]) -> dict[str, int | tuple[int, int | None]]:
             if not equals or not name:
                 raise ValueError
             found[name] = (int(low), int(high) if high else None) if dots else int(low)
+            if int(low) < 1 or (high and int(high) < int(low)):
+                raise ValueError
         except ValueError:
             raise error(
-                "HR0104", f"'{item}' is no size", helps="write NAME=128 or NAME=1..64"
+                "HR0104",
+                f"'{item}' is no size",
+                helps="write NAME=128 or NAME=1..64, the least first and at least 1",
             ) from None
     return found
 

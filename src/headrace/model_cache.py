@@ -22,7 +22,7 @@ from pathlib import Path
 
 import headrace
 from headrace.artifact.reader import open_artifact
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import HeadraceError, error
 from headrace.base.knobs import cache_directory
 
 MAXIMUM_BYTES = 1 << 30
@@ -192,6 +192,22 @@ def _copy(source: Path, target: Path) -> bool:
 Compile = Callable[[Path], None]
 
 
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as wrong:
+        raise error(
+            "HR0130",
+            "the cache cannot be written, where a model file is compiled before it runs",
+            at=str(folder),
+            notes=wrong.strerror or str(wrong),
+            helps=(
+                "compile it first: headrace compile MODEL -o model.hrx",
+                "or set HEADRACE_CACHE_DIR to a folder that can be written",
+            ),
+        ) from wrong
+
+
 def compiled_once(
     model: Path,
     output: Path | None,
@@ -217,7 +233,7 @@ def compiled_once(
         return output
     if output is None:
         if not is_sound(entry):
-            entry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _make_folder(entry.parent)
             compile_to(entry)
             make_room(entry)
         return entry

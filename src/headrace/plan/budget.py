@@ -51,7 +51,7 @@ def parse_size(value: int | str, whole_bytes: int | None = None) -> int:
         if value < 0:
             raise _no_size(value)
         return value
-    match = _NUMBER.fullmatch(value)
+    match = _NUMBER.fullmatch(value) if isinstance(value, str) else None  # pyright: ignore
     if match is None:
         raise _no_size(value)
     number, unit = match[1], match[2].lower()

@@ -119,13 +119,16 @@ class Prepared(Problem):
         """What budgets choose from."""
         return Levels(self)
 
-    def plan(self, budget_bytes: int, memory_limit_bytes: int | None = None) -> Plan:
+    def plan(
+        self, budget_bytes: int, memory_limit_bytes: int | None = None, beside_bytes: int = 0
+    ) -> Plan:
         """The plan at a budget.
 
         Args:
             budget_bytes: for weights: resident, ring and rows together.
-            memory_limit_bytes: for the budget, slab and state together; what else the
-                run time owns it takes off before.
+            memory_limit_bytes: for all that the module owns.
+            beside_bytes: what it owns beside this plan's weights, slab and state: staging
+                for inputs and outputs, other sessions.
 
         Raises:
             HeadraceError HR3202: the budget is below the minimum, which it names.
@@ -135,7 +138,7 @@ class Prepared(Problem):
             raise too_little(budget_bytes, self.minimum_budget_bytes, self.stored_bytes)
         allowed = budget_bytes
         if memory_limit_bytes is not None:
-            taken = self.slab_bytes + self.variable_bytes
+            taken = self.slab_bytes + self.variable_bytes + beside_bytes
             allowed = min(allowed, memory_limit_bytes - taken)
             if allowed < self.minimum_budget_bytes:
                 least = taken + self.minimum_budget_bytes
@@ -145,7 +148,7 @@ class Prepared(Problem):
                     notes=(
                         f"the minimum at these sizes is {format_bytes(least)}",
                         f"of this {format_bytes(self.minimum_budget_bytes)} are weights and "
-                        f"{format_bytes(taken)} values and scratch",
+                        f"{format_bytes(taken)} values, scratch, inputs and outputs",
                     ),
                     helps="raise the memory limit, or make the batch smaller",
                 )

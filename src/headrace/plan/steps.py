@@ -161,6 +161,10 @@ def check_dims(module: Module, dims: Mapping[str, int]) -> dict[str, int]:
         high = dimension.maximum
         if size is None:
             problems.add(Diagnostic("HR4101", f"dimension '{dimension.name}' has no size"))
+        elif not isinstance(size, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+            problems.add(
+                Diagnostic("HR4101", f"dimension '{dimension.name}' is {size!r}, no integer")
+            )
         elif size < dimension.minimum or (high is not None and size > high):
             limit = f"to {high}" if high is not None else "up"
             problems.add(

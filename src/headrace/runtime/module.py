@@ -236,15 +236,16 @@ class Module:
     ) -> Plan:
         prepared = self._planning.prepared(function, dims)
         limit = self.memory_limit
+        beside = 0
         free = self._free_bytes - prepared.slab_bytes - prepared.variable_bytes
         if limit is not None:
-            limit -= self._bytes_beside(function, dims, session)
-            free = min(free, limit - prepared.slab_bytes - prepared.variable_bytes)
+            beside = self._bytes_beside(function, dims, session)
+            free = min(free, limit - beside - prepared.slab_bytes - prepared.variable_bytes)
         least = prepared.minimum_budget_bytes
         # The limit's own error names the minimum; `auto` must not hide it behind another.
         free = max(free, -(-least * 10 // 9) if limit is not None else 0)
         budget = parse_budget(request, prepared.stored_bytes, least, max(0, free))
-        return self._planning.plan(function, dims, budget, limit)
+        return self._planning.plan(function, dims, budget, limit, beside)
 
     def _bytes_beside(
         self, function: int, dims: Mapping[str, int], session: Session | None

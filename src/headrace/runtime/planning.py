@@ -61,15 +61,20 @@ class Planning:
         return found
 
     def plan(
-        self, function: int, dims: Mapping[str, int], budget_bytes: int, limit_bytes: int | None
+        self,
+        function: int,
+        dims: Mapping[str, int],
+        budget_bytes: int,
+        limit_bytes: int | None,
+        beside_bytes: int,
     ) -> Plan:
         """The plan; the same object for the same question."""
-        key = (function, tuple(sorted(dims.items())), budget_bytes, limit_bytes)
+        key = (function, tuple(sorted(dims.items())), budget_bytes, limit_bytes, beside_bytes)
         found = self._plans.get(key)
         if found is None:
             _trim(self._plans)
             prepared = self.prepared(function, dims)
-            found = self._plans[key] = prepared.plan(budget_bytes, limit_bytes)
+            found = self._plans[key] = prepared.plan(budget_bytes, limit_bytes, beside_bytes)
         return found
 
     def use_profile(self, profile: Profile) -> None:

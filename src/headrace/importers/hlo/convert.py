@@ -63,9 +63,14 @@ def convert_module(
 
     Raises:
         HeadraceError HR1101: operations without a converter, all of them at once;
-            HR1102: an operation that breaks its own rules, with its place.
+            HR1102: an operation that breaks its own rules, with its place; HR1115: there
+            is no function to enter.
     """
     problems = Problems()
+    if not any(f.public for f in module.functions):
+        problems.add(
+            Diagnostic("HR1115", "the module has no public function", (module.source,))
+        )
     for function in module.functions:
         _list_unsupported(module, function.body, problems)
     problems.raise_if_any()

@@ -31,6 +31,7 @@ from headrace.targets.cpu.ir_text import Module, Value, constant, integer, vecto
 from headrace.targets.cpu.machine import Machine
 from headrace.targets.cpu.nest import Read
 from headrace.targets.cpu.offsets import Context
+from headrace.targets.cpu.storage import decode, memory_type
 from headrace.targets.cpu.transpose import transpose_8x8
 
 __all__ = ["emit", "layout_wishes", "match"]
@@ -176,6 +177,7 @@ class ContractEmitter(NestEmitter):
         (axis,) = plan.sums
         last = f.sub(self._entry.size(plan.column.size), 1)
         offset = plan.right.access.offset
+        size_bytes = plan.right.dtype.size_bytes
         self._low = low
 
         def panel(p: Value, _: list[Value]) -> None:
@@ -190,7 +192,7 @@ class ContractEmitter(NestEmitter):
                 place = f.offset(target, f.mul(k, plan.tile * 4))
                 for begin in range(0, plan.tile, 8):
                     rows = [
-                        f.load(vector_type("float", 8), f.element(s, k, 4), 4)
+                        self._widened(plan.right, f.element(s, k, size_bytes), 8)
                         for s in starts[begin : begin + 8]
                     ]
                     for number, value in enumerate(transpose_8x8(f, rows)):
@@ -229,7 +231,7 @@ class ContractEmitter(NestEmitter):
         def clear(at: Value, _: list[Value]) -> None:
             f.store(constant(wide, self._start), f.offset(scratch, at), 32)
 
-        f.loop(0, plan.scratch_bytes, self._machine.width * 4, clear)
+        f.loop(0, plan.block_bytes, self._machine.width * 4, clear)
 
         def place(row: Value, panel: Value) -> Value:
             number = f.add(f.mul(f.sub(panel, low), plan.row_block), f.sub(row, first))
@@ -511,7 +513,37 @@ class ContractEmitter(NestEmitter):
         assert isinstance(read.access.place, int)
         base = self._entry.bindings[read.access.place]
         at = evaluate(self._f, offset, names, self._ranges)
-        return self._f.element(base, at, 4)
+        return self._f.element(base, at, read.dtype.size_bytes)
+
+    def _widened(self, read: Read, address: Value, width: int) -> Value:
+        """Elements that stand side by side, as f32."""
+        f, dtype = self._f, read.dtype
+        element = memory_type(dtype, self._machine)
+        raw = f.load(vector_type(element, width), address, dtype.size_bytes)
+        return decode(f, dtype, raw, self._machine)
+
+    def _spread(self, address: Value, width: int, wide: bool) -> Value:
+        """An element of the left operand in all lanes; a narrow one is widened there."""
+        f, dtype = self._f, F32 if wide else self._plan.left.dtype
+        raw = f.load(memory_type(dtype, self._machine), address, dtype.size_bytes)
+        return decode(f, dtype, f.splat(raw, width), self._machine)
+
+    def _widen(self, lefts: Sequence[Value], size: Value) -> list[Value]:
+        """A run of each row into scratch, as f32; returns where they stand now."""
+        plan, f = self._plan, self._f
+        # Parts of a sum are multiples of what is unrolled, whole sums of 8.
+        lanes = 8 if size.constant is not None and size.constant % 8 == 0 else UNROLL
+        base = f.offset(self._entry.scratch, plan.block_bytes)
+        rows = [f.offset(base, r * plan.widened_bytes) for r in range(len(lefts))]
+        size_bytes = plan.left.dtype.size_bytes
+
+        def some(k: Value, _: list[Value]) -> None:
+            for source, target in zip(lefts, rows, strict=True):
+                value = self._widened(plan.left, f.element(source, k, size_bytes), lanes)
+                f.store(value, f.element(target, k, 4), 4)
+
+        f.loop(0, size, lanes, some)
+        return rows
 
     def _sum(
         self,
@@ -523,6 +555,7 @@ class ContractEmitter(NestEmitter):
         """Loops over the sums, the innermost unrolled."""
         plan, f = self._plan, self._f
         a, b = plan.left.access.offset, plan.right.access.offset
+        a_bytes, b_bytes = plan.left.dtype.size_bytes, plan.right.dtype.size_bytes
 
         def nest(
             axes: Sequence[Axis], lefts: list[Value], rights: dict[int, Value], acc: list[Value]
@@ -530,8 +563,8 @@ class ContractEmitter(NestEmitter):
             axis, rest = axes[0], axes[1:]
             size = self._entry.size(axis.size)
             if rest:
-                a_step = self._entry.size(a.coefficient(axis.name) * 4)
-                b_step = self._entry.size(b.coefficient(axis.name) * 4)
+                a_step = self._entry.size(a.coefficient(axis.name) * a_bytes)
+                b_step = self._entry.size(b.coefficient(axis.name) * b_bytes)
 
                 def outer(i: Value, carried: list[Value]) -> list[Value]:
                     a_at, b_at = f.mul(i, a_step), f.mul(i, b_step)
@@ -555,13 +588,18 @@ class ContractEmitter(NestEmitter):
     ) -> list[Value]:
         """`size` terms along the innermost sum."""
         plan, f = self._plan, self._f
-        a_step = self._entry.size(plan.left.access.offset.coefficient(axis.name) * 4)
-        b_step = self._entry.size(plan.right.access.offset.coefficient(axis.name) * 4)
+        a_step, b_step = (
+            self._entry.size(r.access.offset.coefficient(axis.name) * r.dtype.size_bytes)
+            for r in (plan.left, plan.right)
+        )
         if plan.packed:
             b_step = integer(plan.tile * 4)
+        wide = bool(plan.widened_bytes)
+        if wide:
+            lefts, a_step = self._widen(lefts, size), integer(4)
 
         def steps(k: Value, carried: list[Value], count: int) -> list[Value]:
-            return self._steps(lefts, rights, pieces, k, count, a_step, b_step, carried)
+            return self._steps(lefts, rights, pieces, k, count, a_step, b_step, carried, wide)
 
         known = size.constant
         if known is not None:
@@ -585,9 +623,10 @@ class ContractEmitter(NestEmitter):
         a_step: Value,
         b_step: Value,
         acc: list[Value],
+        wide_left: bool,
     ) -> list[Value]:
         """`count` terms of the sums from term `k`."""
-        f = self._f
+        plan, f = self._plan, self._f
         a_from, b_from = f.mul(k, a_step), f.mul(k, b_step)
         a_at = [f.offset(p, a_from) for p in lefts]
         b_at = {q: f.offset(p, b_from) for q, p in rights.items()}
@@ -596,21 +635,27 @@ class ContractEmitter(NestEmitter):
             for pointer in b_at.values():
                 for line in range(0, known_b * count, 64):
                     f.prefetch(f.offset(pointer, line + _PREFETCH_BYTES))
+        # Packed panels were widened when they were laid out.
+        right = replace(plan.right, dtype=F32) if plan.packed else plan.right
+        size_bytes = right.dtype.size_bytes
         for u in range(count):
             vectors = [
-                f.load(
-                    vector_type("float", p.width),
-                    f.offset(b_at[p.panel], f.add(f.mul(b_step, u), p.lane * 4)),
-                    4,
+                self._widened(
+                    right,
+                    f.offset(b_at[p.panel], f.add(f.mul(b_step, u), p.lane * size_bytes)),
+                    p.width,
                 )
                 for p in pieces
             ]
             for row, pointer in enumerate(a_at):
-                scalar = f.load("float", f.offset(pointer, f.mul(a_step, u)), 4)
+                address = f.offset(pointer, f.mul(a_step, u))
+                wide = {
+                    w: self._spread(address, w, wide_left)
+                    for w in sorted({p.width for p in pieces})
+                }
                 for position, vector in enumerate(vectors):
                     at = row * len(pieces) + position
-                    wide = f.splat(scalar, pieces[position].width)
-                    acc[at] = f.fma(wide, vector, acc[at])
+                    acc[at] = f.fma(wide[pieces[position].width], vector, acc[at])
         return acc
 
     def _maps(self, context: Context, column: Value, width: int) -> None:

@@ -12,11 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from headrace.base.dtypes import F32
+from headrace.base.dtypes import BF16, F16, F32
 from headrace.base.symbols import ONE, Expr, as_expr, ceildiv, dim, product
-from headrace.kernel.description import Axis, Compute, Kernel
+from headrace.kernel.description import Axis, Compute, Kernel, Load
 from headrace.targets.cpu.machine import Machine
 from headrace.targets.cpu.nest import Nest, Read, lower, stride
+
+WIDENED = (F32, F16, BF16)
+"""Element types of operands; the narrow ones are widened as they are loaded."""
 
 _ACCUMULATORS = 12
 UNROLL = 4
@@ -91,6 +94,22 @@ class ContractPlan:
 
     @property
     def scratch_bytes(self) -> int:
+        """All of it: the block's, then the widened rows of a tile."""
+        return self.block_bytes + self.row_tile * self.widened_bytes
+
+    @property
+    def widened_bytes(self) -> int:
+        """A row of narrow left elements as f32: widened once a tile and run, not at each
+        use. 0 where they are wide, or do not stand side by side."""
+        inner = self.sums[-1]
+        if self.left.dtype == F32 or not inner.size.is_constant or inner.size.value % 8:
+            return 0
+        if self.left.access.offset.coefficient(inner.name) != ONE:
+            return 0
+        return (self.depth_block or inner.size.value) * 4 + 64
+
+    @property
+    def block_bytes(self) -> int:
         """For the partial sums of a workgroup, or for its part of the right operand."""
         rows = self.row_block if self.depth_block else 0
         if self.packed:
@@ -113,12 +132,10 @@ def match(kernel: Kernel, machine: Machine) -> ContractPlan | None:
     if any(p.axes or p.reduction is not None for p in rest):
         return None
     reads = first.reads
-    if len(reads) != 2 or len(first.body) != 3 or any(r.dtype != F32 for r in reads):
+    factors = product_factors(first.body)
+    if len(reads) != 2 or factors is None or factors != {r.result for r in reads}:
         return None
-    last = first.body[-1]
-    if not isinstance(last, Compute) or last.operation != "multiply":
-        return None
-    if set(last.operands) != {r.result for r in reads} or any(r.access.guards for r in reads):
+    if any(r.dtype not in WIDENED for r in reads) or any(r.access.guards for r in reads):
         return None
     if not all(isinstance(r.access.place, int) for r in reads):
         return None
@@ -128,6 +145,26 @@ def match(kernel: Kernel, machine: Machine) -> ContractPlan | None:
             if plan is not None:
                 return plan
     return None
+
+
+def product_factors(body: Sequence[object]) -> set[str] | None:
+    """The two values that an f32 product multiplies, widenings to f32 seen through.
+
+    None where the body has anything else beside loads.
+    """
+    items = [i for i in body if not isinstance(i, (Read, Load))]
+    if not items:
+        return None
+    *before, last = items
+    if not isinstance(last, Compute) or last.operation != "multiply" or last.dtype != F32:
+        return None
+    widened: dict[str, str] = {}
+    for item in before:
+        if not isinstance(item, Compute) or item.operation != "convert" or item.dtype != F32:
+            return None
+        widened[item.result] = item.operands[0]
+    factors = {widened.get(o, o) for o in last.operands}
+    return factors if set(widened) <= set(last.operands) else None
 
 
 def _plan(

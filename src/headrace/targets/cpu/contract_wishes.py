@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.base.symbols import Expr, Operation, as_expr, dim
-from headrace.kernel.description import Compute, Kernel, Load, Phase, Scalar
+from headrace.kernel.description import Kernel, Load, Phase, Scalar
 from headrace.kernel.target import LayoutWish
+from headrace.targets.cpu.contract_plan import product_factors
 from headrace.targets.cpu.machine import Machine
 
 
@@ -33,10 +34,9 @@ def _product_loads(kernel: Kernel) -> tuple[Load, Load] | None:
         return None
     phase = kernel.phases[0]
     loads = [i for i in phase.body if isinstance(i, Load)]
-    if len(loads) != 2 or len(phase.body) != 3 or phase.parallel:
+    if len(loads) != 2 or phase.parallel:
         return None
-    last = phase.body[-1]
-    if not isinstance(last, Compute) or last.operation != "multiply":
+    if product_factors(phase.body) != {i.result for i in loads}:
         return None
     assert phase.reduction is not None
     if phase.reduction.combiner.kind != "add":

@@ -150,8 +150,10 @@ def _plan(kernel: Kernel) -> WinogradPlan | None:
     if any(p.parallel or p.reduction_axes or p.serial for p in rest):
         return None
     loads = [i for i in first.body if isinstance(i, Load)]
+    if len(loads) != 2 or len(first.body) != 3:
+        return None
     last = first.body[-1]
-    if len(loads) != 2 or len(first.body) != 3 or not isinstance(last, Compute):
+    if not isinstance(last, Compute):
         return None
     if last.operation != "multiply" or set(last.operands) != {i.result for i in loads}:
         return None

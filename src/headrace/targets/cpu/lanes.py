@@ -55,12 +55,18 @@ def _rounds(axes: Iterable[Axis]) -> float:
 
 
 def natural_lanes(phases: Iterable[NestPhase], machine: Machine) -> int:
-    """Lanes that keep a few registers of the widest type busy: more for light bodies."""
+    """Lanes that keep a few registers of the widest type busy: more for light bodies.
+
+    Where some phases loop, only those weigh: their sums need several chains at once, and
+    what follows them runs once a point.
+    """
+    phases = tuple(phases)
+    looping = any(p.axes for p in phases)
     bits, weight = 8, 0.0
     for phase in phases:
         for item in phase.body:
             bits = max(bits, 32, item.dtype.bits)
-            if isinstance(item, Compute):
+            if isinstance(item, Compute) and (phase.axes or not looping):
                 weight += _HEAVY + 1 if item.operation in EXPENSIVE else 1
                 if item.operation in EXPENSIVE and item.operation not in IN_F32:
                     bits = 64

@@ -191,14 +191,29 @@ def _index_names(cone: Sequence[ScalarOperation]) -> set[str]:
     return _expression_names(cone)
 
 
-def _source_dtype(values: dict[str, ScalarOperation], name: str, kernel: Kernel) -> str:
-    """The element type of the load that a factor is, conversions aside; empty for others."""
+def _unconverted(values: dict[str, ScalarOperation], name: str) -> ScalarOperation:
+    """What a value is before conversions."""
     operation = values[name]
     while isinstance(operation, Compute) and operation.operation == "convert":
         operation = values[operation.operands[0]]
-    if isinstance(operation, Load) and operation.otherwise in (None, 0, 0.0):
-        return kernel.operands[operation.operand].dtype.name
-    return ""
+    return operation
+
+
+def _source_dtype(values: dict[str, ScalarOperation], name: str, kernel: Kernel) -> str:
+    """The element type of the load that a factor is, conversions aside; empty for others.
+
+    A conversion on the way that loses bits (through a narrower type) counts as another.
+    """
+    operation = values[name]
+    dtypes: list[DType] = []
+    while isinstance(operation, Compute) and operation.operation == "convert":
+        dtypes.append(operation.dtype)
+        operation = values[operation.operands[0]]
+    if not isinstance(operation, Load) or operation.otherwise not in (None, 0, 0.0):
+        return ""
+    source = kernel.operands[operation.operand].dtype
+    wide = all(d == source or d.name in ("f32", "f64") for d in dtypes)
+    return source.name if wide else ""
 
 
 # -- schedule -------------------------------------------------------------------------
@@ -221,7 +236,11 @@ def _power(value: int, least: int, most: int) -> int:
 
 
 def choose_tiles(found: Product) -> Tiles:
-    """Tiles from sizes alone: the same at every budget."""
+    """Tiles from sizes alone: the same at every budget.
+
+    Measured on an H200 (docs/measured/h200.md): down to 16 x 16 pays where few programs are
+    left; more depth, stages or warps than these do not.
+    """
     rows, columns = _known(_size(found.rows)), _known(_size(found.columns))
     batch, depth = _known(_size(found.batch)), _known(_size(found.depth))
     most = 128 if found.narrow else 64
@@ -230,13 +249,11 @@ def choose_tiles(found: Product) -> Tiles:
     def programs() -> int:
         return -(-rows // high) * -(-columns // wide) * batch
 
-    while programs() < _LEAST_PROGRAMS and high * wide > 16 * 32:
-        if high >= wide and high > 16:
+    while programs() < _LEAST_PROGRAMS and high * wide > 16 * 16:
+        if high >= wide:
             high //= 2
-        elif wide > 32 or high == 16:
-            wide //= 2
         else:
-            high //= 2
+            wide //= 2
     deep = _power(depth, 16, 64 if found.narrow else 32)
     return Tiles(high, wide, deep, warps=8 if high * wide >= 128 * 128 else 4)
 
@@ -314,6 +331,15 @@ class _TileWriter(SourceWriter):
             loaded += ".to(tl.uint32)"
         value = Value(self, raw_type(dtype), self._define(loaded, block=bits))
         return value if mask is None else mask.select(value, otherwise)
+
+    def load_narrow(self, binding: int, offset: Value, mask: Value | None, name: str) -> str:
+        """A tile of 16-bit floats as they are: they go to the tensor cores untouched."""
+        masks = [*self._guards, *([mask.handle] if mask is not None else [])]
+        place, bits, active = self._place(binding, offset, masks)
+        pointers = f"({place}).to(tl.pointer_type({name}), bitcast=True)"
+        suffix = f", mask={active}, other=0.0" if active else ""
+        text = self._define(f"tl.load({pointers}{suffix})", block=bits)
+        return self.whole(Value(self, "f32", text))
 
     def store(self, binding: int, offset: Value, value: Value) -> None:
         dtype = self.buffers[binding]
@@ -434,16 +460,24 @@ class _ContractLowering(Lowering):
             f"({extent}, {tiles.depth})" if bit == 1 else f"({tiles.depth}, {extent})"
         )
         writer.edges = {b: e for b, e in ((bit, edge), (along, rest)) if e is not None}
-        cone = _cone({o.result: o for o in phase.body}, name)
-        value = self._body(cone)[name]
-        tile = writer.whole(value.parts[0])
-        if rest is not None:
-            # What is computed from masked elements need not be 0.
-            tile = f"tl.where({rest}, {tile}, 0.0)"
+        values = {o.result: o for o in phase.body}
         if found.narrow:
-            tile = f"({tile}).to({_TENSOR_CORE_NAMES[found.narrow]})"
+            tile = self._narrow(_unconverted(values, name))
+        else:
+            tile = writer.whole(self._body(_cone(values, name))[name].parts[0])
+            if rest is not None:
+                # What is computed from masked elements need not be 0.
+                tile = f"tl.where({rest}, {tile}, 0.0)"
         self.indices.names, self.indices.ranges = outside_names, outside_ranges
         return tile
+
+    def _narrow(self, operation: ScalarOperation) -> str:
+        assert isinstance(operation, Load)
+        operand = self.kernel.operands[operation.operand]
+        mask = self._inside(operand, operation.index, operation.bounded)
+        offset = self._elements(operand, operation.index)[0]
+        name = _TENSOR_CORE_NAMES[self.found.narrow]
+        return self.writer.load_narrow(operation.operand, offset, mask, name)
 
     def _keep_sum(self, phase: Phase) -> None:
         """The sums as the local that the maps after read."""

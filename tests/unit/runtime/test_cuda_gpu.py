@@ -1,0 +1,74 @@
+"""The CUDA driver on a GPU; skipped where there is none (no GPU is in CI)."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.models import builders
+
+import headrace
+from headrace.base.errors import HeadraceError
+from headrace.runtime.drivers.cuda_calls import CudaCalls
+
+
+def _missing() -> str:
+    """Why nothing of this can run here; empty where it can."""
+    if importlib.util.find_spec("triton") is None:
+        return "triton is not installed (the extra headrace[cuda])"
+    try:
+        calls = CudaCalls()
+    except HeadraceError as problem:
+        return problem.diagnostics[0].fact
+    major, minor = calls.capability
+    calls.close()
+    return "" if (major, minor) >= (9, 0) else f"the GPU is sm_{major}{minor}"
+
+
+_REASON = _missing()
+pytestmark = pytest.mark.skipif(bool(_REASON), reason=_REASON or "none")
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    import onnx
+
+    folder = tmp_path_factory.mktemp("gpu")
+    onnx.save(builders.mlp_chain(8, 1024), folder / "chain.onnx")
+    path = headrace.compile(folder / "chain.onnx", folder / "chain.hrx", targets=["cuda:sm_90"])
+    return folder / "chain.onnx", path
+
+
+def test_the_same_bits_at_every_budget_and_close_to_onnxruntime(compiled) -> None:
+    import onnxruntime
+
+    source, path = compiled
+    peer = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
+    random = np.random.default_rng(0)
+    inputs = [random.standard_normal((1, 1024)).astype(np.float32) for _ in range(4)]
+    wanted = [peer.run(None, {"x": x})[0] for x in inputs]
+    found: dict[str, list[bytes]] = {}
+    with headrace.load(path, "cuda", weight_budget="max") as module:
+        for budget in ("max", "50%", "min"):
+            module.weight_budget = budget
+            results = [np.array(module(x)[0]) for x in inputs]
+            for y, w in zip(results, wanted, strict=True):
+                assert np.abs(y - w).max() <= 1e-5 * np.abs(w).max()
+            found[budget] = [y.tobytes() for y in results]
+            assert module.report().interpreted == 0
+    assert found["max"] == found["50%"] == found["min"]
+
+
+def test_free_memory_is_the_same_before_and_after(compiled) -> None:
+    _, path = compiled
+    calls = CudaCalls()
+    free: list[int] = []
+    for _ in range(4):
+        with headrace.load(path, "cuda", weight_budget="min") as module:
+            module(np.ones((1, 1024), np.float32))
+        calls.enter()
+        free.append(calls.memory()[0])
+    calls.close()
+    assert free[1] == free[-1]

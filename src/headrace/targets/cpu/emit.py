@@ -85,7 +85,29 @@ class NestEmitter(PhaseEmitter):
         if schedule.rows == 1:
             self._row(self._row_names(first), low, high)
             return
+        if schedule.turned:
+            self._turned(first, end, low, high)
+            return
         f.loop(first, end, 1, lambda r, _: self._row(self._row_names(r), low, high))
+
+    def _turned(self, first: Value, end: Value, low: Value, high: Value) -> None:
+        """All rows for one vector of the last axis, then the next: windows that overlap
+        and the weights of those channels stay in the nearest cache."""
+        f, axis = self._f, self._last
+        for width in widths_for(axis.size, self._schedule.lanes):
+            stop = self._whole(low, high, width)
+
+            def points(i: Value, _: list[Value], width: int = width) -> None:
+                vector = axis.name if width > 1 else None
+
+                def point(r: Value, _: list[Value]) -> None:
+                    context = self._open({**self._entry.names, **self._row_names(r)})
+                    self._point(self._bind(replace(context, width=width, axis=vector), axis, i))
+
+                f.loop(first, end, 1, point)
+
+            f.loop(low, stop, width, points)
+            low = stop
 
     def _row_names(self, row: Value) -> Names:
         """The outer indices, but for the last, of a row number."""

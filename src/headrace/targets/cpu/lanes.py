@@ -22,6 +22,10 @@ _TILE_COST = 4096
 _TILE_POINTS = 8192
 _LEAST_TILE_COST = 1024
 _TILES_TO_SHARE = 16
+_WINDOW_ROWS = 14
+_NEAREST_BYTES = 20 << 10
+"""Half of the nearest cache and a little: windows that read more go channels outermost."""
+
 _CHUNK_STEP = 64
 _HEAVY = 8
 
@@ -211,12 +215,21 @@ def schedule_tiles(nest: Nest, choice: Choice, family: str) -> Schedule:
     last = order[-1].size
     if last.is_constant and last.value <= points * 3 // 2:
         rows = max(1, points // max(1, last.value))
+        if family == "window" and _window_bytes(nest, last.value) > _NEAREST_BYTES:
+            rows = max(rows, _WINDOW_ROWS)  # neighbours share what they read
+            schedule = replace(schedule, turned=True)
         return replace(schedule, rows=_balanced(order[:-1], rows))
     chunk = points
     if last.is_constant:
         pieces = -(-last.value // points)
         chunk = -(-last.value // pieces)
     return replace(schedule, chunk=-(-chunk // _step(choice)) * _step(choice))
+
+
+def _window_bytes(nest: Nest, channels: int) -> float:
+    """What a pixel reads: its window and about as much of weights, of all channels."""
+    taps = max(_rounds(p.axes) for p in nest.phases)
+    return 8 * taps * channels
 
 
 def _tile_points(nest: Nest, choice: Choice) -> int:

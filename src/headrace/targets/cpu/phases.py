@@ -21,7 +21,7 @@ from headrace.targets.cpu.storage import (
     scalar_constant,
 )
 
-_UNROLLED = 64
+_UNROLLED = 80
 
 
 class PhaseEmitter(MemoryEmitter):

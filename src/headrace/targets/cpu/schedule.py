@@ -19,6 +19,8 @@ class Schedule:
         inner: per phase, the inner axis that is vectorised and its lanes, or None.
         chunk: points of the last outer axis in a tile; 0 for the whole axis.
         rows: points of all other outer axes together in a tile.
+        turned: whether a tile runs through all its rows for each vector of the last axis,
+            not through the last axis for each row.
     """
 
     family: str
@@ -27,6 +29,7 @@ class Schedule:
     inner: tuple[tuple[str, int] | None, ...]
     chunk: int
     rows: int
+    turned: bool = False
 
 
 def widths_for(size: Expr, lanes: int) -> tuple[int, ...]:

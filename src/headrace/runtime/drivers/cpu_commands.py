@@ -24,6 +24,7 @@ from headrace.plan.model import (
 from headrace.runtime.drivers.cpu_machine import BuiltIn
 from headrace.runtime.drivers.cpu_machine_layout import (
     COMMAND_BYTES,
+    HUGE_PAGE_BYTES,
     RANGE_TILE_BYTES,
     TILE_BYTES,
     Operation,
@@ -283,9 +284,12 @@ class Fetching:
         self, kernel: int, fetch: Fetch, advice: int, next_: int, next_bytes: int, number: int
     ) -> None:
         place = self._pool + fetch.offset_bytes
-        block = struct.pack("<4Q", place, fetch.size_bytes, advice, self._context)
-        tiles = -(-fetch.size_bytes // RANGE_TILE_BYTES)
-        chunks = min(tiles, RANGES_PER_THREAD * self._builder.threads, MAXIMUM_CHUNKS)
+        whole = place % HUGE_PAGE_BYTES == 0 and fetch.size_bytes >= HUGE_PAGE_BYTES
+        tile_bytes = HUGE_PAGE_BYTES if whole else RANGE_TILE_BYTES
+        block = struct.pack("<5Q", place, fetch.size_bytes, advice, self._context, tile_bytes)
+        tiles = -(-fetch.size_bytes // tile_bytes)
+        # Whole pages of 2 MiB take 7 us each: less than handing a part to another thread.
+        chunks = 1 if whole else min(tiles, RANGES_PER_THREAD * self._builder.threads)
         self._builder.with_arguments((), block)
         self._builder.add(Operation.FETCH, kernel, 0, tiles, chunks, next_, next_bytes, number)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from headrace.runtime.drivers.cpu_machine_layout import (
-    RANGE_TILE_BYTES,
     STATUS_FAILED_CALL,
     TILE_BYTES,
     Context,
@@ -67,8 +66,8 @@ entry:
   ret void
 }}
 
-; Kernels over a range of the pool; a tile is {RANGE_TILE_BYTES} bytes. A failure cancels
-; the run. advise: address, bytes, advice, context.
+; Kernels over a range of the pool. A failure cancels the run. advise: address, bytes,
+; advice, context, bytes of a tile.
 define void @advise(ptr %arguments, i64 %begin, i64 %end, ptr %scratch) {{
 entry:
   %address = load ptr, ptr %arguments
@@ -80,8 +79,10 @@ entry:
   %context.at = getelementptr i64, ptr %arguments, i64 3
   %context = load ptr, ptr %context.at
   %cancel.at = getelementptr i64, ptr %context, i64 {int(Context.CANCEL)}
-  %first = mul i64 %begin, {RANGE_TILE_BYTES}
-  %last.tile = mul i64 %end, {RANGE_TILE_BYTES}
+  %tile.at = getelementptr i64, ptr %arguments, i64 4
+  %tile = load i64, ptr %tile.at
+  %first = mul i64 %begin, %tile
+  %last.tile = mul i64 %end, %tile
   %last = call i64 @llvm.umin.i64(i64 %last.tile, i64 %bytes)
   %count = sub i64 %last, %first
   %place = getelementptr i8, ptr %address, i64 %first
@@ -113,14 +114,16 @@ out:
   ret void
 }}
 
-; touch: address, bytes: reads a byte of each page.
+; touch: address, bytes, -, -, bytes of a tile: reads a byte of each page.
 define void @touch(ptr %arguments, i64 %begin, i64 %end, ptr %scratch) {{
 entry:
   %address = load ptr, ptr %arguments
   %bytes.at = getelementptr i64, ptr %arguments, i64 1
   %bytes = load i64, ptr %bytes.at
-  %first = mul i64 %begin, {RANGE_TILE_BYTES}
-  %last.tile = mul i64 %end, {RANGE_TILE_BYTES}
+  %tile.at = getelementptr i64, ptr %arguments, i64 4
+  %tile = load i64, ptr %tile.at
+  %first = mul i64 %begin, %tile
+  %last.tile = mul i64 %end, %tile
   %last = call i64 @llvm.umin.i64(i64 %last.tile, i64 %bytes)
   br label %loop
 loop:

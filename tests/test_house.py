@@ -22,7 +22,6 @@ FILECHECK = ROOT / "tests" / "filecheck"
 LONG_FILES = {
     "assemble.py": "one walk over the modules; its parts share what they have numbered",
     "base/symbols.py": "one algebra: a normal form and every rule that keeps it",
-    "kernel/text.py": "printer and parser of one grammar, side by side",
     "targets/cpu/contract.py": "the one family tuned to the peak; its parts share the tile",
     "targets/cpu/winograd.py": "one family: transforms, products and inverse share a tile",
     "targets/triton/contract.py": "one family: the source of a tile and of the maps around it",

@@ -6,7 +6,7 @@ import pytest
 from sample_kernels import SAMPLES, Sample, assert_close
 from test_triton_naive import needs_interpreter, needs_triton
 
-from headrace.targets.triton import contract
+from headrace.targets.triton import contract, products
 from headrace.targets.triton.target import make
 
 BATCHED = """
@@ -89,18 +89,18 @@ def test_compiles_to_a_cubin(sample: Sample) -> None:
 
 
 def test_what_sums_no_products_is_left_alone() -> None:
-    products = {s.name for s in PRODUCTS}
+    names = {s.name for s in PRODUCTS}
     for sample in SAMPLES:
-        if sample.name not in products:
-            assert contract.as_product(sample.kernel) is None, sample.name
+        if sample.name not in names:
+            assert products.as_product(sample.kernel) is None, sample.name
 
 
 def test_columns_lie_side_by_side_in_the_result() -> None:
-    found = contract.as_product(BY_NAME["convolution_bounded"].kernel)
+    found = products.as_product(BY_NAME["convolution_bounded"].kernel)
     assert found is not None
     names = [[a.name for a in axes] for axes in (found.rows, found.columns, found.batch)]
     assert names == [["%d1"], ["%d0", "%d2", "%d3"], []]
-    batched = contract.as_product(OWN[0].kernel)
+    batched = products.as_product(OWN[0].kernel)
     assert batched is not None
     assert [a.name for a in batched.batch] == ["%d0", "%d1"]
     assert [a.name for a in batched.columns] == ["%d3"]
@@ -110,15 +110,15 @@ def test_a_kernel_that_reads_what_other_tiles_write_is_no_product() -> None:
     text = BATCHED.replace("wo s", "rw s").replace(
         "%v1 = load k[%d0, %d3, %d1, %r0]", "%v1 = load s[%d0, %d1, %d3, %r0]"
     )
-    assert contract.as_product(Sample("no", text).kernel) is None
+    assert products.as_product(Sample("no", text).kernel) is None
     text = BATCHED.replace("wo s", "rw s").replace(
         "%v4 = constant 0.25 : f32", "%v4 = load s[%d0, %d1, %d2, %d3]"
     )
-    assert contract.as_product(Sample("in place", text).kernel) is not None
+    assert products.as_product(Sample("in place", text).kernel) is not None
 
 
 def test_small_products_get_small_tiles() -> None:
-    found = contract.as_product(BY_NAME["matmul"].kernel)
+    found = products.as_product(BY_NAME["matmul"].kernel)
     assert found is not None
-    tiles = contract.choose_tiles(found)
+    tiles = products.choose_tiles(found)
     assert (tiles.rows, tiles.columns, tiles.depth) == (16, 16, 32)

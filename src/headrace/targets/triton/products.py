@@ -1,0 +1,233 @@
+"""Which kernels are products of matrices, and how they are cut into tiles.
+
+See `contract.py`, which writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from headrace.base.dtypes import DType
+from headrace.base.symbols import Expr, product
+from headrace.kernel.classify import contraction
+from headrace.kernel.description import (
+    Axis,
+    Compute,
+    IndexValue,
+    Kernel,
+    Load,
+    LoadLocal,
+    ScalarOperation,
+)
+from headrace.kernel.lanes.machine import compute_type
+
+_LEAST_PROGRAMS = 264
+"""Two for each multiprocessor of the largest GPUs; smaller tiles are chosen until then."""
+
+_UNKNOWN_SIZE = 64
+"""What a size that is only known at run time is taken for."""
+
+TENSOR_CORE_NAMES = {"f16": "tl.float16", "bf16": "tl.bfloat16"}
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The schedule: rows, columns and depth of a tile, warps and stages of a program."""
+
+    rows: int
+    columns: int
+    depth: int
+    warps: int = 4
+    stages: int = 3
+
+
+@dataclass(frozen=True)
+class Product:
+    """A kernel seen as a product of matrices.
+
+    Attributes:
+        left, right: names in the body of the two factors.
+        rows, columns, batch, depth: axes; the first three are the outer ones.
+        narrow: the type both factors come from, where tensor cores take it.
+    """
+
+    left: str
+    right: str
+    rows: tuple[Axis, ...]
+    columns: tuple[Axis, ...]
+    batch: tuple[Axis, ...]
+    depth: tuple[Axis, ...]
+    narrow: str
+
+
+# -- what can be one ------------------------------------------------------------------
+
+
+def as_product(kernel: Kernel) -> Product | None:
+    """The kernel as a product of matrices, or None where it is none that we tile."""
+    if not kernel.phases or not _plain(kernel):
+        return None
+    first, *rest = kernel.phases
+    factors = contraction(first)
+    if factors is None or any(p.reduction is not None for p in rest):
+        return None
+    values = {o.result: o for o in first.body}
+    cones = [cone_of(values, f) for f in factors]
+    if any(isinstance(o, LoadLocal) for cone in cones for o in cone):
+        return None
+    names = [_index_names(cone) for cone in cones]
+    outer = [a.name for a in kernel.outer]
+    if outer:
+        # Columns are what lies side by side in the result.
+        used = [a for a in reversed(outer) if (a in names[0]) != (a in names[1])]
+        if used and used[0] in names[0]:
+            factors, names, cones = factors[::-1], names[::-1], cones[::-1]
+    left, right = names
+    rows = tuple(a for a in kernel.outer if a.name in left and a.name not in right)
+    columns = tuple(a for a in kernel.outer if a.name in right and a.name not in left)
+    batch = tuple(a for a in kernel.outer if (a.name in left) == (a.name in right))
+    sources = [_source_dtype(values, f, kernel) for f in factors]
+    narrow = sources[0] if sources[0] == sources[1] else ""
+    return Product(
+        factors[0],
+        factors[1],
+        rows,
+        columns,
+        batch,
+        first.reduction_axes,
+        narrow if narrow in TENSOR_CORE_NAMES else "",
+    )
+
+
+def _plain(kernel: Kernel) -> bool:
+    """Scalars summed in fp32, then maps that write what nobody of the kernel reads after."""
+    first = kernel.phases[0]
+    if first.reduction is None or first.parallel:
+        return False
+    (result, *more), locals_ = first.reduction.results, {x.name: x for x in kernel.locals}
+    if more or any(local.shape for local in kernel.locals):
+        return False
+    dtype = locals_[result].dtype
+    if dtype.kind != "float" or compute_type(dtype) != "f32":
+        return False
+    written = {
+        s.operand for p in kernel.phases for s in p.stores if not isinstance(s.operand, str)
+    }
+    for number, phase in enumerate(kernel.phases):
+        if phase.parallel or phase.serial or (number and phase.reduction_axes):
+            return False
+        for operation in phase.body:
+            if isinstance(operation, Load) and operation.operand in written:
+                # The sum must not read what other tiles write; nor a map another map's
+                # elements. In place, a map reads the element that it then writes.
+                in_place = kernel.operands[operation.operand].access == "rw" and any(
+                    s.operand == operation.operand and s.index == operation.index
+                    for s in phase.stores
+                )
+                if not number or not in_place:
+                    return False
+    return all(
+        o.access == "ro" or (not o.layout.has_halo and o.dtype.kind != "complex")
+        for o in kernel.operands
+    )
+
+
+def cone_of(values: dict[str, ScalarOperation], name: str) -> list[ScalarOperation]:
+    """The operations a value hangs on, in order, itself last."""
+    needed: set[str] = set()
+    todo = [name]
+    while todo:
+        current = todo.pop()
+        if current in needed or current not in values:
+            continue
+        needed.add(current)
+        operation = values[current]
+        if isinstance(operation, Compute):
+            todo.extend(operation.operands)
+        todo.extend(_expression_names([operation]) & values.keys())
+    return [o for o in values.values() if o.result in needed]
+
+
+def _expression_names(operations: Iterable[ScalarOperation]) -> set[str]:
+    found: set[str] = set()
+    for operation in operations:
+        if isinstance(operation, (Load, LoadLocal)):
+            for expr in operation.index:
+                found |= expr.names
+        elif isinstance(operation, IndexValue):
+            found |= operation.value.names
+    return found
+
+
+def _index_names(cone: Sequence[ScalarOperation]) -> set[str]:
+    """Axes that a factor uses."""
+    return _expression_names(cone)
+
+
+def unconverted(values: dict[str, ScalarOperation], name: str) -> ScalarOperation:
+    """What a value is before conversions."""
+    operation = values[name]
+    while isinstance(operation, Compute) and operation.operation == "convert":
+        operation = values[operation.operands[0]]
+    return operation
+
+
+def _source_dtype(values: dict[str, ScalarOperation], name: str, kernel: Kernel) -> str:
+    """The element type of the load that a factor is, conversions aside; empty for others.
+
+    A conversion on the way that loses bits (through a narrower type) counts as another.
+    """
+    operation = values[name]
+    dtypes: list[DType] = []
+    while isinstance(operation, Compute) and operation.operation == "convert":
+        dtypes.append(operation.dtype)
+        operation = values[operation.operands[0]]
+    if not isinstance(operation, Load) or operation.otherwise not in (None, 0, 0.0):
+        return ""
+    source = kernel.operands[operation.operand].dtype
+    wide = all(d == source or d.name in ("f32", "f64") for d in dtypes)
+    return source.name if wide else ""
+
+
+# -- schedule -------------------------------------------------------------------------
+
+
+def flat_size(axes: Sequence[Axis]) -> Expr:
+    """Points of the axes together."""
+    return product(a.size for a in axes)
+
+
+def _known(size: Expr) -> int:
+    return size.value if size.is_constant else _UNKNOWN_SIZE
+
+
+def _power(value: int, least: int, most: int) -> int:
+    """The least power of two that is not below `value`, within limits."""
+    found = least
+    while found < min(value, most):
+        found *= 2
+    return found
+
+
+def choose_tiles(found: Product) -> Tiles:
+    """Tiles from sizes alone: the same at every budget.
+
+    Measured on an H200 (docs/measured/h200.md): down to 16 x 16 pays where few programs are
+    left; more depth, stages or warps than these do not.
+    """
+    rows, columns = _known(flat_size(found.rows)), _known(flat_size(found.columns))
+    batch, depth = _known(flat_size(found.batch)), _known(flat_size(found.depth))
+    most = 128 if found.narrow else 64
+    high, wide = _power(rows, 16, most), _power(columns, 16, most)
+
+    def programs() -> int:
+        return -(-rows // high) * -(-columns // wide) * batch
+
+    while programs() < _LEAST_PROGRAMS and high * wide > 16 * 16:
+        if high >= wide:
+            high //= 2
+        else:
+            wide //= 2
+    deep = _power(depth, 16, 64 if found.narrow else 32)
+    return Tiles(high, wide, deep, warps=8 if high * wide >= 128 * 128 else 4)

@@ -24,7 +24,6 @@ LONG_FILES = {
     "base/symbols.py": "one algebra: a normal form and every rule that keeps it",
     "targets/cpu/contract.py": "the one family tuned to the peak; its parts share the tile",
     "targets/cpu/winograd.py": "one family: transforms, products and inverse share a tile",
-    "targets/triton/contract.py": "one family: the source of a tile and of the maps around it",
     "targets/cpu/ir_text.py": "a table: one method for each LLVM instruction used",
     "tensor/build.py": "a table: one method for each tensor operation",
     "tensor/dialect.py": "a dialect reads as one manual",

@@ -41,7 +41,7 @@ class Planning:
         self._threads = threads
         self._variants = variants
         self._prepared: dict[tuple[int, Dims], Prepared] = {}
-        self._plans: dict[tuple[int, Dims, int, int | None], Plan] = {}
+        self._plans: dict[tuple[int, Dims, int, int | None, int], Plan] = {}
 
     def prepared(self, function: int, dims: Mapping[str, int]) -> Prepared:
         """A function at its dimensions, ready for any budget."""

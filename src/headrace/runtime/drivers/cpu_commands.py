@@ -36,9 +36,6 @@ MAXIMUM_CHUNKS = 65535
 CHUNKS_PER_THREAD = 8
 """Oversplitting evens out threads that the system takes away (measured: 4 to 8)."""
 
-RANGES_PER_THREAD = 2
-"""Populating is shared like computing: pages of one fetch by all threads."""
-
 INLINE_NS = 4_000
 """A dispatch predicted shorter than this runs on the calling thread: waking costs 14 us."""
 
@@ -288,8 +285,10 @@ class Fetching:
         tile_bytes = HUGE_PAGE_BYTES if whole else RANGE_TILE_BYTES
         block = struct.pack("<5Q", place, fetch.size_bytes, advice, self._context, tile_bytes)
         tiles = -(-fetch.size_bytes // tile_bytes)
-        # Whole pages of 2 MiB take 7 us each: less than handing a part to another thread.
-        chunks = 1 if whole else min(tiles, RANGES_PER_THREAD * self._builder.threads)
+        # Whole pages of 2 MiB take 7 us each, and dropping is as quick: less than handing a
+        # part to another thread.
+        alone = whole or advice == DONT_NEED
+        chunks = 1 if alone else min(tiles, self._builder.threads)
         self._builder.with_arguments((), block)
         self._builder.add(Operation.FETCH, kernel, 0, tiles, chunks, next_, next_bytes, number)
 

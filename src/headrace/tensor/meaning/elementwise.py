@@ -209,8 +209,16 @@ def _shift(name: str, x: Array, y: Array, width: int) -> Array:
         return np.where(inside, np.left_shift(x, amount), x.dtype.type(0))
     if name == "shift_right_arithmetic":
         signed = x if x.dtype.kind == "i" else x.view(np.dtype(f"i{x.dtype.itemsize}"))
+        spare = 8 * x.dtype.itemsize - width
+        if spare and x.dtype.kind != "i":  # the sign of a narrow one stands inside the byte
+            signed = np.right_shift(np.left_shift(signed, spare), spare)
         count = np.where(inside, y, y.dtype.type(width - 1)).astype(signed.dtype)
-        return np.right_shift(signed, count).astype(x.dtype)
+        shifted = np.right_shift(signed, count).astype(x.dtype)
+        return (
+            shifted & x.dtype.type((1 << width) - 1)
+            if spare and x.dtype.kind != "i"
+            else shifted
+        )
     unsigned = _unsigned_view(x)
     if width < 8:
         unsigned = unsigned & unsigned.dtype.type((1 << width) - 1)

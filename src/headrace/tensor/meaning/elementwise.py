@@ -210,15 +210,12 @@ def _shift(name: str, x: Array, y: Array, width: int) -> Array:
     if name == "shift_right_arithmetic":
         signed = x if x.dtype.kind == "i" else x.view(np.dtype(f"i{x.dtype.itemsize}"))
         spare = 8 * x.dtype.itemsize - width
-        if spare and x.dtype.kind != "i":  # the sign of a narrow one stands inside the byte
+        narrow = spare > 0 and x.dtype.kind != "i"
+        if narrow:  # the sign stands inside the byte
             signed = np.right_shift(np.left_shift(signed, spare), spare)
         count = np.where(inside, y, y.dtype.type(width - 1)).astype(signed.dtype)
         shifted = np.right_shift(signed, count).astype(x.dtype)
-        return (
-            shifted & x.dtype.type((1 << width) - 1)
-            if spare and x.dtype.kind != "i"
-            else shifted
-        )
+        return shifted & x.dtype.type((1 << width) - 1) if narrow else shifted
     unsigned = _unsigned_view(x)
     if width < 8:
         unsigned = unsigned & unsigned.dtype.type((1 << width) - 1)

@@ -18,6 +18,8 @@ from headrace.base import knobs
 from headrace.base.errors import error
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
+
     from headrace.artifact.writer import ModuleParts, WeightSpec
     from headrace.ir.model import Model
     from headrace.kernel.target import Target
@@ -113,9 +115,6 @@ def compile(
         progress: called with kernels done and kernels in all.
         inspection: what to print or dump on the way.
 
-    Returns:
-        the path of the file.
-
     Raises:
         HeadraceError: HR0xxx a wrong argument, HR1xxx the model cannot be imported,
             HR2xxx it cannot be compiled, HR3xxx the file cannot be written.
@@ -205,8 +204,7 @@ def from_keras(model: Any, *, dims: Mapping[str, DimensionChoice] | None = None)
         dims: `batch` fixes the size that Keras leaves open; 1 by default.
 
     Raises:
-        HeadraceError HR1003: `headrace[keras]` is missing; HR1006..HR1008, HR1101: the
-            model cannot be imported.
+        HeadraceError HR1003: `headrace[keras]` is missing; HR1xxx: it cannot be imported.
     """
     from headrace.importers import keras
     from headrace.importers.options import ImportOptions
@@ -214,6 +212,28 @@ def from_keras(model: Any, *, dims: Mapping[str, DimensionChoice] | None = None)
 
     exported = keras.from_keras(model, f"keras model '{model.name}'", ImportOptions(dims or {}))
     return import_exported(exported)
+
+
+def from_onnx(
+    model: ModelProto,
+    *,
+    folder: PathLike | None = None,
+    dims: Mapping[str, DimensionChoice] | None = None,
+    constants: Mapping[str, Any] | None = None,
+) -> Model:
+    """An ONNX model in memory, ready for `compile`.
+
+    Args:
+        folder: where external weights lie; None refuses them.
+        constants: inputs that always hold these arrays; they leave the signature.
+
+    Raises:
+        HeadraceError HR1xxx: it cannot be imported; HR0203: no such dimension.
+    """
+    from headrace.importers.onnx.reader import import_model
+
+    place = None if folder is None else Path(folder)
+    return import_model(model, folder=place, dimensions=dims or {}, constants=constants or {})
 
 
 def compile_to_text(
@@ -346,7 +366,7 @@ def load(
 
 
 def save_outputs(path: Path, outputs: Mapping[str, Any]) -> None:
-    """Saves outputs as `.npz` (all) or `.npy` (one); the file is whole or absent.
+    """Saves outputs as `.npz` (all) or `.npy` (one), whole or not at all.
 
     Raises:
         HeadraceError HR0307: another suffix, or several outputs for `.npy`.
@@ -404,9 +424,7 @@ def bench(
 ) -> Described:
     """Times calls of a `.hrx` at each weight budget, predicted beside measured.
 
-    Args:
-        inputs: as `headrace run --input` takes them.
-        runs: timed calls of each budget, after `warm` others.
+    `inputs` are as for `headrace run --input`; `runs` calls are timed after `warm` others.
 
     Raises: as `load`; HR03xx: the inputs do not fit.
     """

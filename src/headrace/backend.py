@@ -169,9 +169,7 @@ class HeadraceBackend(Backend):
         return cls.supports_device(device)
 
     @classmethod
-    def prepare(
-        cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any
-    ) -> HeadraceRep:
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> HeadraceRep:
         """Compiles a model and loads it.
 
         Args:

@@ -16,7 +16,6 @@ import io
 import multiprocessing
 import os
 import re
-import sys
 import time
 import traceback
 import unittest
@@ -168,7 +167,7 @@ def _first(wrong: HeadraceError) -> str:
 
 
 def _work(pipe: Connection) -> None:
-    sys.stderr = open(os.devnull, "w")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     while True:
         name = pipe.recv()
         if name is None:

@@ -128,6 +128,10 @@ class Pull:
                 inner[source] = index[place]
             dims = tuple(sorted(permutation[d] for d in outside))
             return self.bounded(operation.operand, tuple(inner), dims, otherwise)
+        if isinstance(operation, t.SliceOp) and all(_whole(operation, d) for d in outside):
+            return self.bounded(
+                operation.operand, _sliced(operation, index), outside, otherwise
+            )
         shape, inside = shape_of(value), None
         clamped = list(index)
         for d in outside:
@@ -189,12 +193,24 @@ def _transpose(pull: Pull, operation: Operation, index: Index) -> str:
 
 def _slice(pull: Pull, operation: Operation, index: Index) -> str:
     assert isinstance(operation, t.SliceOp)
+    return pull.value(operation.operand, _sliced(operation, index))
+
+
+def _sliced(operation: t.SliceOp, index: Index) -> Index:
+    """Where an element of a slice stands in what it was cut from."""
     steps = integers(operation.strides)
-    inner = tuple(
+    return tuple(
         start + i * step
         for start, i, step in zip(operation.start_indices.exprs, index, steps, strict=True)
     )
-    return pull.value(operation.operand, inner)
+
+
+def _whole(operation: t.SliceOp, dimension: int) -> bool:
+    """Whether a slice takes all of a dimension: what is outside of one is outside of both."""
+    return (
+        shape_of(operation.result)[dimension] == shape_of(operation.operand)[dimension]
+        and integers(operation.strides)[dimension] == 1
+    )
 
 
 def _reverse(pull: Pull, operation: Operation, index: Index) -> str:

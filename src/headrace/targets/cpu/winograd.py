@@ -176,7 +176,9 @@ def _of_loads(kernel: Kernel, image: Load, weight: Load) -> WinogradPlan | None:
     column, channel, ky, kx = (a for a in found if a is not None)
     if column not in kernel.outer or {channel, ky, kx} != set(kernel.phases[0].reduction_axes):
         return None
-    if ky.size != as_expr(3) or kx.size != as_expr(3) or image.index[1] != dim(channel.name):
+    if ky.size != as_expr(3) or kx.size != as_expr(3):
+        return None
+    if not (image.index[1] - dim(channel.name)).is_constant:
         return None
     if (image.bounded and image.otherwise != 0) or set(image.bounded) - {2, 3}:
         return None
@@ -341,7 +343,7 @@ class WinogradEmitter(NestEmitter):
         strides = [self._entry.size(d.stride * 4) for d in operand.layout.dimensions]
         base = f.offset(
             self._entry.bindings[plan.image.operand],
-            f.add(self._entry.size(operand.layout.offset * 4), f.mul(z, strides[0])),
+            f.add(self._entry.size(self._image_offset() * 4), f.mul(z, strides[0])),
         )
         width = self._machine.width
 
@@ -366,6 +368,13 @@ class WinogradEmitter(NestEmitter):
             f.loop(0, plan.channels, width, channels)
 
         f.loop(0, count, 1, tile)
+
+    def _image_offset(self) -> Expr:
+        """Elements before pixel 0; an image that is a slice begins at a later channel."""
+        image = self._plan.image
+        layout = self._kernel.operands[image.operand].layout
+        first = image.index[1].substitute(dict.fromkeys(image.index[1].names, 0))
+        return layout.offset + first * layout.dimensions[1].stride
 
     def _positions(
         self, start: Value, dimension: int, stride: Value

@@ -93,13 +93,14 @@ def matmul(m, n, k, residual=False, dims=(), transposed=False):
     )
 
 
-def convolution(c, n, size, k, stride, residual=False, batch=1):
+def convolution(c, n, size, k, stride, residual=False, batch=1, first=0):
+    """`first`: the image is a slice of one with so many channels before it."""
     pad = k // 2
     out = (size + 2 * pad - k) // stride + 1
     b, o, y, x = (dim(f"%d{i}") for i in range(4))
     ic, kh, kw = (dim(f"%r{i}") for i in range(3))
     operands = [
-        operand("x", (batch, c, size, size)),
+        operand("x", (batch, first + c, size, size)),
         operand("w", (n, c, k, k), constant=True),
         operand("bias", (n,), constant=True),
     ]
@@ -111,7 +112,7 @@ def convolution(c, n, size, k, stride, residual=False, batch=1):
         Load(
             "%a",
             0,
-            (b, ic, y * stride + kh - pad, x * stride + kw - pad),
+            (b, ic + first, y * stride + kh - pad, x * stride + kw - pad),
             (2, 3) if pad else (),
             0.0 if pad else None,
         ),
@@ -290,6 +291,13 @@ def test_winograd_without_a_halo_and_channels_first():
     operands[1] = replace(operands[1], layout=granted(operands[1].shape, weight))
     family, _ = run(replace(kernel, operands=tuple(operands)), tolerance=2e-4)
     assert family == "winograd"
+
+
+@pytest.mark.parametrize("size", [7, 14])
+def test_convolution_of_some_channels(size):
+    kernel = with_wishes(convolution(32, 32, size, 3, 1, first=19), NATIVE)
+    family, _ = run(kernel, tolerance=2e-4)
+    assert family == ("convolution" if size == 7 else "winograd")
 
 
 def test_winograd_only_where_it_pays():

@@ -15,7 +15,12 @@ from tests.models.builders import GraphWriter
 
 
 def _convolution(
-    g: GraphWriter, x: str, name: str, channels: tuple[int, int], kernel: int = 3, stride: int = 1
+    g: GraphWriter,
+    x: str,
+    name: str,
+    channels: tuple[int, int],
+    kernel: int = 3,
+    stride: int = 1,
 ) -> str:
     """A convolution with bias."""
     inputs, outputs = channels
@@ -86,9 +91,7 @@ def _twice(g: GraphWriter, x: str, name: str, inputs: int, outputs: int) -> str:
     return g.node("Relu", [_convolution(g, x, f"{name}b", (outputs, outputs))])
 
 
-def _upsampled(
-    g: GraphWriter, x: str, name: str, inputs: int, outputs: int, kind: str
-) -> str:
+def _upsampled(g: GraphWriter, x: str, name: str, inputs: int, outputs: int, kind: str) -> str:
     if kind == "transposed":
         weight = g.normal(f"{name}.w", (inputs, outputs, 2, 2), inputs)
         bias = g.weight(f"{name}.b", _small(g, outputs))
@@ -134,7 +137,11 @@ def detector(
     medium = _block(g, x, "n3", 12 * w, 8 * w, 1, residual=False)
     x = g.node("Concat", [_silu(g, medium, "d2", (8 * w, 8 * w), 3, 2), fifth], "j4", axis=1)
     large = _block(g, x, "n4", 24 * w, 16 * w, 1, residual=False)
-    levels = ((small, 4 * w, size // 8), (medium, 8 * w, size // 16), (large, 16 * w, size // 32))
+    levels = (
+        (small, 4 * w, size // 8),
+        (medium, 8 * w, size // 16),
+        (large, 16 * w, size // 32),
+    )
     rows = [
         _head(g, feature, f"h{n}", channels, side, 4 * w, classes)
         for n, (feature, channels, side) in enumerate(levels)
@@ -147,7 +154,12 @@ def detector(
 
 
 def _silu(
-    g: GraphWriter, x: str, name: str, channels: tuple[int, int], kernel: int = 3, stride: int = 1
+    g: GraphWriter,
+    x: str,
+    name: str,
+    channels: tuple[int, int],
+    kernel: int = 3,
+    stride: int = 1,
 ) -> str:
     x = _convolution(g, x, name, channels, kernel, stride)
     return g.node("Mul", [x, g.node("Sigmoid", [x])])

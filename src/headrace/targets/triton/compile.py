@@ -90,7 +90,7 @@ def compile_source(
     ast = compiler.ASTSource(fn=function, signature=dict(source.signature), attrs=pointers)
     target = backends.GPUTarget(backend, architecture, warp_size)
     options = {
-        "num_warps": source.warps * 32 // warp_size,
+        "num_warps": max(source.warps * 32 // warp_size, 1),
         "num_stages": source.stages,
         "enable_fp_fusion": False,
         "debug": False,

@@ -10,12 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.base.dtypes import BY_NAME
-from headrace.base.symbols import Expr, ceildiv
+from headrace.base.symbols import ONE, Expr, ceildiv
 from headrace.kernel.description import Kernel
 from headrace.kernel.lanes.lower import lane_count, lower
 from headrace.kernel.lanes.machine import Value
 from headrace.kernel.lanes.scalar import element_dtype
 from headrace.kernel.lanes.scratch import Scratch, size_bytes
+from headrace.kernel.target import SliceRule
 from headrace.targets.triton.source import FIRST_WORKGROUP, LANES, SourceWriter, pointer_type
 
 
@@ -27,21 +28,23 @@ class TritonSource:
         name: the function's, and the symbol's.
         text: a Python module's source with one `@triton.jit` function.
         signature: Triton's type of every parameter, in order.
-        workgroups: programs along x.
+        workgroups: programs along x, y and z.
         scratch_bytes: of the whole launch.
         family: which generator made it.
         warps: of a program, of 32 lanes each.
         stages: how many rounds of a loop load ahead.
+        slice: how a launch may be cut.
     """
 
     name: str
     text: str
     signature: tuple[tuple[str, str], ...]
-    workgroups: Expr
+    workgroups: tuple[Expr, Expr, Expr]
     scratch_bytes: Expr
     family: str = "naive"
     warps: int = LANES // 32
     stages: int = 1
+    slice: SliceRule | None = None
 
 
 class _Writer(SourceWriter):
@@ -91,6 +94,6 @@ def generate(name: str, kernel: Kernel) -> TritonSource:
         name=name,
         text=text,
         signature=tuple(signature),
-        workgroups=ceildiv(lane_count(kernel), LANES),
+        workgroups=(ceildiv(lane_count(kernel), LANES), ONE, ONE),
         scratch_bytes=size_bytes(kernel, writer.arrays),
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from headrace.base.dtypes import DType
-from headrace.base.symbols import Expr, product
+from headrace.base.symbols import ONE, Expr, as_expr, product
 from headrace.kernel.classify import contraction
 from headrace.kernel.description import (
     Axis,
@@ -18,9 +18,11 @@ from headrace.kernel.description import (
     Kernel,
     Load,
     LoadLocal,
+    Operand,
     ScalarOperation,
 )
 from headrace.kernel.lanes.machine import compute_type
+from headrace.kernel.target import LayoutWish, SliceRule
 
 _LEAST_PROGRAMS = 264
 """Two for each multiprocessor of the largest GPUs; smaller tiles are chosen until then."""
@@ -77,12 +79,8 @@ def as_product(kernel: Kernel) -> Product | None:
     if any(isinstance(o, LoadLocal) for cone in cones for o in cone):
         return None
     names = [_index_names(cone) for cone in cones]
-    outer = [a.name for a in kernel.outer]
-    if outer:
-        # Columns are what lies side by side in the result.
-        used = [a for a in reversed(outer) if (a in names[0]) != (a in names[1])]
-        if used and used[0] in names[0]:
-            factors, names, cones = factors[::-1], names[::-1], cones[::-1]
+    if _neighbours_in_result(kernel, *names) in names[0]:
+        factors, names, cones = factors[::-1], names[::-1], cones[::-1]
     left, right = names
     rows = tuple(a for a in kernel.outer if a.name in left and a.name not in right)
     columns = tuple(a for a in kernel.outer if a.name in right and a.name not in left)
@@ -95,9 +93,53 @@ def as_product(kernel: Kernel) -> Product | None:
         rows,
         columns,
         batch,
-        first.reduction_axes,
+        _by_distance(kernel, first.reduction_axes, cones[0]),
         narrow if narrow in TENSOR_CORE_NAMES else "",
     )
+
+
+def _neighbours_in_result(kernel: Kernel, left: set[str], right: set[str]) -> str:
+    """The axis of one factor along which results lie side by side: columns run along it."""
+    single = [a.name for a in kernel.outer if (a.name in left) != (a.name in right)]
+    for phase in kernel.phases:
+        for store in phase.stores:
+            if isinstance(store.operand, int):
+                operand = kernel.operands[store.operand]
+                for name in single:
+                    if is_contiguous(operand, store.index, name):
+                        return name
+    return single[-1] if single else ""
+
+
+def is_contiguous(operand: Operand, index: tuple[Expr, ...], axis: str) -> bool:
+    """Whether a step along an axis is a step of one element."""
+    return _step(operand, index, axis) == 1
+
+
+def _step(operand: Operand, index: tuple[Expr, ...], axis: str) -> int | None:
+    """Elements between neighbours along an axis, where that is one number."""
+    offset = operand.layout.element_offset(index)
+    step = offset.substitute({axis: 1}) - offset.substitute({axis: 0})
+    return step.value if step.is_constant else None
+
+
+def _by_distance(
+    kernel: Kernel, axes: Sequence[Axis], cone: Sequence[ScalarOperation]
+) -> tuple[Axis, ...]:
+    """Reduction axes, the one along which the left factor's elements lie closest last.
+
+    Axes whose distance is not known stay before the others.
+    """
+    loads = [o for o in cone if isinstance(o, Load)]
+    if len(loads) != 1:
+        return tuple(axes)
+    operand = kernel.operands[loads[0].operand]
+
+    def distance(axis: Axis) -> int:
+        step = _step(operand, loads[0].index, axis.name)
+        return 1 << 60 if not step else abs(step)
+
+    return tuple(sorted(axes, key=distance, reverse=True))
 
 
 def _plain(kernel: Kernel) -> bool:
@@ -190,6 +232,90 @@ def _source_dtype(values: dict[str, ScalarOperation], name: str, kernel: Kernel)
     return source.name if wide else ""
 
 
+# -- how operands should stand, and how they are cut ---------------------------------
+
+
+def layout_wishes(kernel: Kernel) -> dict[int, LayoutWish]:
+    """Weights by columns, the depth of each together; images with channels last.
+
+    A column of a weight is then one run: a row of tiles reads a run of the file, which
+    may stream alone, and a product with one row reads whole cache lines.
+    """
+    found = as_product(kernel)
+    if found is None:
+        return {}
+    values = {o.result: o for o in kernel.phases[0].body}
+    loads = [unconverted(values, f) for f in (found.left, found.right)]
+    if not all(isinstance(o, Load) for o in loads):
+        return {}
+    left, right = (o for o in loads if isinstance(o, Load))
+    if kernel.operands[left.operand].constant and not kernel.operands[right.operand].constant:
+        left, right = right, left
+    depth = {a.name for a in found.depth}
+    wishes: dict[int, LayoutWish] = {}
+    order = tuple(range(len(left.index)))
+    image = _channels_last(left, depth)
+    if image is not None:
+        order = image
+        wishes[left.operand] = LayoutWish(image)
+        outside = {a.name for a in kernel.outer if a.name not in _expression_names([left])}
+        _wish_like_images(kernel, outside, wishes)
+    if kernel.operands[right.operand].constant:
+        ranks = {name: n for n, d in enumerate(order) for name in left.index[d].names & depth}
+        dimensions = sorted(
+            range(len(right.index)),
+            key=lambda d: max((ranks.get(n, -1) for n in right.index[d].names), default=-1),
+        )
+        wishes[right.operand] = LayoutWish(tuple(dimensions))
+    return wishes
+
+
+def _channels_last(load: Load, depth: set[str]) -> tuple[int, ...] | None:
+    """Channels last, where an image slides under a window."""
+    sliding = [d for d, i in enumerate(load.index) if len(i.names) > 1 and i.names & depth]
+    alone = [d for d, i in enumerate(load.index) if len(i.names) == 1 and i.names <= depth]
+    if len(load.index) < 3 or len(alone) != 1:
+        return None
+    if not sliding and alone[0] == len(load.index) - 1:
+        return None
+    return (*(d for d in range(len(load.index)) if d != alone[0]), alone[0])
+
+
+def _wish_like_images(
+    kernel: Kernel, channels: set[str], wishes: dict[int, LayoutWish]
+) -> None:
+    """Results with channels last too, and what is read at the same index (a residual)."""
+    for phase in kernel.phases[1:]:
+        for store in phase.stores:
+            places = [d for d, i in enumerate(store.index) if i.names & channels]
+            if not isinstance(store.operand, int) or len(places) != 1:
+                continue
+            order = (*(d for d in range(len(store.index)) if d != places[0]), places[0])
+            wishes[store.operand] = LayoutWish(order)
+            for item in phase.body:
+                if isinstance(item, Load) and item.index == store.index:
+                    wishes.setdefault(item.operand, LayoutWish(order))
+
+
+def slice_rule(
+    kernel: Kernel, load: Load, columns: Sequence[Axis], tile: int, grid_axis: int
+) -> SliceRule | None:
+    """A cut along `columns`, `tile` of them a workgroup, where each reads a run of the weight.
+
+    The columns, flattened, must be the outermost dimension of the whole weight.
+    """
+    weight = kernel.operands[load.operand]
+    used = [a for a in columns if a.size != ONE]
+    if not weight.constant or len(used) != 1 or not weight.layout.size.is_constant:
+        return None
+    (column,) = used
+    step = _step(weight, load.index, column.name)
+    size = weight.layout.size.value
+    if not step or not column.size.is_constant or step * column.size.value != size:
+        return None
+    return SliceRule(load.operand, grid_axis, as_expr(step * tile * weight.dtype.size_bytes))
+
+
 # -- schedule -------------------------------------------------------------------------
 
 
@@ -202,7 +328,7 @@ def _known(size: Expr) -> int:
     return size.value if size.is_constant else _UNKNOWN_SIZE
 
 
-def _power(value: int, least: int, most: int) -> int:
+def power_of_two(value: int, least: int, most: int) -> int:
     """The least power of two that is not below `value`, within limits."""
     found = least
     while found < min(value, most):
@@ -219,7 +345,7 @@ def choose_tiles(found: Product) -> Tiles:
     rows, columns = _known(flat_size(found.rows)), _known(flat_size(found.columns))
     batch, depth = _known(flat_size(found.batch)), _known(flat_size(found.depth))
     most = 128 if found.narrow else 64
-    high, wide = _power(rows, 16, most), _power(columns, 16, most)
+    high, wide = power_of_two(rows, 16, most), power_of_two(columns, 16, most)
 
     def programs() -> int:
         return -(-rows // high) * -(-columns // wide) * batch
@@ -229,5 +355,5 @@ def choose_tiles(found: Product) -> Tiles:
             high //= 2
         else:
             wide //= 2
-    deep = _power(depth, 16, 64 if found.narrow else 32)
+    deep = power_of_two(depth, 16, 64 if found.narrow else 32)
     return Tiles(high, wide, deep, warps=8 if high * wide >= 128 * 128 else 4)

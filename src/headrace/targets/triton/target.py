@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headrace.base.errors import error
-from headrace.base.symbols import ONE
 from headrace.kernel.description import Kernel
 from headrace.kernel.target import Code, Launch, LayoutWish, Specialisation
-from headrace.targets.triton import contract
+from headrace.targets.triton import contract, products, rows
 from headrace.targets.triton.compile import Binary, compile_source
 from headrace.targets.triton.naive import TritonSource, generate
 
@@ -41,8 +40,8 @@ class TritonTarget:
         return "cuda"
 
     def layout_wishes(self, kernel: Kernel) -> Mapping[int, LayoutWish]:
-        """None: a lane per point reads any layout equally well."""
-        return {}
+        """Of products and convolutions; all else reads any layout equally well."""
+        return products.layout_wishes(kernel)
 
     def translate(self, name: str, kernel: Kernel) -> Code:
         """See `Target.translate`.
@@ -52,12 +51,13 @@ class TritonTarget:
             HeadraceError HR2421, HR2422: no Triton, or Triton refuses.
         """
         identifier = _identifier(name)
-        source = contract.generate(identifier, kernel) or generate(identifier, kernel)
+        source = _generate(identifier, kernel)
         binary = self._compile(source)
         launch = Launch(
             symbol=binary.symbol,
-            workgroups=(source.workgroups, ONE, ONE),
+            workgroups=source.workgroups,
             scratch_bytes=source.scratch_bytes,
+            slice=source.slice,
             family=source.family,
             shared_bytes=binary.shared_bytes,
         )
@@ -75,6 +75,15 @@ class TritonTarget:
         architecture = int(self.architecture[3:]) if cuda else self.architecture
         backend = "cuda" if cuda else "hip"
         return compile_source(source, backend, architecture, warp)
+
+
+def _generate(name: str, kernel: Kernel) -> TritonSource:
+    """The first family that takes the kernel; the naive emitter takes any."""
+    if not rows.multiplies_one_row(kernel):
+        tiled = contract.generate(name, kernel)
+        if tiled is not None:
+            return tiled
+    return rows.generate(name, kernel) or generate(name, kernel)
 
 
 def _identifier(name: str) -> str:

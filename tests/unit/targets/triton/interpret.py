@@ -92,5 +92,5 @@ def run(
     pointers = [kind for _, kind in source.signature if kind.startswith("*")]
     tensors = [_tensor(a, p) for a, p in zip(arrays, pointers, strict=True)]
     sizes = [dims[name] for name in kernel.dims]
-    grid = (source.workgroups.evaluate(dict(dims)), 1, 1)
+    grid = tuple(w.evaluate(dict(dims)) for w in source.workgroups)
     function[grid](*tensors, 0, 0, 0, *sizes)

@@ -49,8 +49,11 @@ def _check(target: str, sample: Sample) -> None:
     assert code.data[:4] == b"\x7fELF"
     assert b"main_dispatch_0" in code.data
     (launch,) = code.specialisations[-1].launches
-    assert launch.symbol == "main_dispatch_0" and launch.family in ("naive", "contract")
+    assert launch.symbol == "main_dispatch_0" and launch.family in FAMILIES
     assert "@triton.jit" in code.listing
+
+
+FAMILIES = ("naive", "contract", "row", "reduce")
 
 
 @needs_triton
@@ -129,7 +132,7 @@ def test_signature_and_launch() -> None:
         ("p0", "*fp32"), ("p1", "*fp32"), ("p2", "*u32"),
         ("first_x", "i32"), ("first_y", "i32"), ("first_z", "i32"), ("dim0", "i32"),
     )  # fmt: skip
-    assert source.workgroups == as_expr(1)
+    assert source.workgroups == (as_expr(1),) * 3
     assert source.scratch_bytes.evaluate({"width": 10}) == 4 * 10 * 4
     softmax = generate("k", BY_NAME["softmax"].kernel)
     assert softmax.workgroups.evaluate({"batch": 129}) == 2

@@ -1,0 +1,140 @@
+"""Kernels over rows as tiles: which are, their values in the interpreter, their cubin."""
+
+from __future__ import annotations
+
+import pytest
+from sample_kernels import SAMPLES, Sample, assert_close
+from test_triton_naive import needs_interpreter, needs_triton
+
+from headrace.targets.triton import rows
+from headrace.targets.triton.target import make
+
+SOFTMAX = """
+kernel(%d0 = batch, %d1 = 5) dims(batch, keys) {
+  ro x : f32[batch, 5, keys]
+  wo y : f32[batch, 5, keys]
+  local m : f32
+  local s : f32
+  reduce(%r0 = keys) {
+    %v0 = load x[%d0, %d1, %r0]
+    fold %v0 from -inf with maximum into m
+  }
+  reduce(%r0 = keys) {
+    %v0 = load x[%d0, %d1, %r0]
+    %v1 = read m[]
+    %v2 = subtract(%v0, %v1) : f32
+    %v3 = exponential(%v2) : f32
+    fold %v3 from 0.0 with add into s
+  }
+  map(%d2 = keys) {
+    %v0 = load x[%d0, %d1, %d2]
+    %v1 = read m[]
+    %v2 = subtract(%v0, %v1) : f32
+    %v3 = exponential(%v2) : f32
+    %v4 = read s[]
+    %v5 = divide(%v3, %v4) : f32
+    store %v5 to y[%d0, %d1, %d2]
+  }
+}
+"""
+
+COLUMNS = """
+kernel(%d0 = 70) {
+  ro x : f32[45, 70]
+  wo y : f32[70]
+  local s : f32
+  reduce(%r0 = 45) {
+    %v0 = load x[%r0, %d0]
+    fold %v0 from 0.5 with add into s
+  }
+  map() {
+    %v1 = read s[]
+    %v2 = constant 45.0 : f32
+    %v3 = divide(%v1, %v2) : f32
+    store %v3 to y[%d0]
+  }
+}
+"""
+
+LONG = """
+kernel() {
+  ro x : i32[9000]
+  wo y : i32[]
+  local s : i32
+  reduce(%r0 = 9000) {
+    %v0 = load x[%r0]
+    fold %v0 from 3 with minimum into s
+  }
+  map() {
+    %v1 = read s[]
+    store %v1 to y[]
+  }
+}
+"""
+
+ONE_ROW = """
+kernel(%d0 = 1, %d1 = 70) {
+  ro x : f16[1, 300]
+  ro w : f16[70, 300]
+  wo y : f16[1, 70]
+  local a : f32
+  reduce(%r0 = 300) {
+    %v0 = load x[%d0, %r0]
+    %v1 = convert(%v0) : f32
+    %v2 = load w[%d1, %r0]
+    %v3 = convert(%v2) : f32
+    %v4 = multiply(%v1, %v3) : f32
+    fold %v4 from 0.0 with add into a
+  }
+  map() {
+    %v5 = read a[]
+    %v6 = convert(%v5) : f16
+    store %v6 to y[%d0, %d1]
+  }
+}
+"""
+
+OWN = (
+    Sample("rows_softmax", SOFTMAX, {"batch": 3, "keys": 300}),
+    Sample("rows_columns", COLUMNS),
+    Sample("rows_long", LONG),
+    Sample("rows_product", ONE_ROW, tolerance=2e-3),
+)
+FOLDS = tuple(s for s in (*SAMPLES, *OWN) if rows.is_row_kernel(s.kernel))
+
+
+@pytest.mark.parametrize("sample", FOLDS, ids=lambda s: s.name)
+@needs_interpreter
+@pytest.mark.filterwarnings("ignore")
+def test_values_in_the_interpreter(sample: Sample) -> None:
+    from interpret import run
+
+    buffers = sample.buffers()
+    expected = sample.expected(buffers)
+    run(sample.kernel, buffers, sample.dims, rows.generate)
+    assert_close(sample, buffers, expected)
+
+
+@pytest.mark.parametrize("sample", FOLDS, ids=lambda s: s.name)
+@needs_triton
+def test_compiles_to_a_cubin(sample: Sample) -> None:
+    code = make("cuda:sm_90").translate("main_dispatch_0", sample.kernel)
+    assert code.data[:4] == b"\x7fELF"
+    (launch,) = code.specialisations[-1].launches
+    assert launch.family in ("row", "reduce", "contract")
+
+
+def test_what_is_over_rows() -> None:
+    names = {s.name for s in FOLDS}
+    assert {s.name for s in OWN} < names
+    assert len(names) > len(OWN) + 5, names
+    assert rows.multiplies_one_row(OWN[-1].kernel)
+    assert not rows.multiplies_one_row(OWN[0].kernel)
+
+
+def test_tiles_follow_memory() -> None:
+    softmax, columns, long, product = (rows.choose_schedule(s.kernel) for s in OWN)
+    assert softmax.lanes == 256 and softmax.rows > 1
+    assert columns.rows == 32 and columns.lanes == 32
+    assert (long.rows, long.lanes) == (1, 2048)
+    assert (product.rows, product.lanes) == (1, 512)

@@ -48,9 +48,7 @@ def answers(model: Model, compiled: Path, suffix: str, inputs: list[Arrays]) -> 
     return found
 
 
-def agreements(
-    model: Model, ours: list[list[Any]], theirs: list[list[Any]]
-) -> list[Agreement]:
+def agreements(model: Model, ours: list[list[Any]], theirs: list[list[Any]]) -> list[Agreement]:
     found: list[Agreement] = []
     for number, name in enumerate(model.outputs):
         mine = [np.float64(answer[number]) for answer in ours]

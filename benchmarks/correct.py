@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from models import Arrays, Model
 
 import headrace
+from models import Arrays, Model
 
 TOLERANCE = 1e-4
 """Largest error allowed, of the largest value of an output."""

@@ -6,7 +6,6 @@ compiled models never imports them.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from headrace.base import knobs
 from headrace.base.errors import error
+from headrace.given import Given, Models, PathLike, given
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from headrace.kernel.target import Target
     from headrace.runtime.module import Module
 
-PathLike: TypeAlias = Union[str, "os.PathLike[str]"]
 DimensionChoice: TypeAlias = Union[int, tuple[int, Union[int, None]]]
 Progress = Callable[[int, int], None]
 
@@ -93,7 +92,7 @@ class Compiled:
 
 
 def compile(
-    model: PathLike | Model,
+    model: Models,
     output: PathLike,
     *,
     targets: Sequence[str] = ("cpu",),
@@ -103,10 +102,12 @@ def compile(
     progress: Progress | None = None,
     inspection: Inspection | None = None,
 ) -> Path:
-    """Compiles a model into one `.hrx` file.
+    """Compiles a model, or several, into one `.hrx` file.
 
     Args:
-        model: a path (`.onnx`, `.keras`, `.mlir`), or what `from_keras` returned.
+        model: a path (`.onnx`, `.keras`, `.mlir`), or what `from_keras` returned; or a
+            mapping of several, each an entry function of the name it stands under. Entries
+            share weights that are equal by content, and one budget.
         output: the file to write; it appears whole or not at all.
         targets: `cpu[:native|x86-64-v3|generic]`, `cuda:sm_90`, `vulkan`, ...
         level: 0 as written, 2 everything.
@@ -119,22 +120,23 @@ def compile(
         HeadraceError: HR0xxx a wrong argument, HR1xxx the model cannot be imported,
             HR2xxx it cannot be compiled, HR3xxx the file cannot be written.
     """
-    path = Path(output)
+    path, models = Path(output), given(model)
 
     def compile_to(place: Path) -> None:
-        _compile(model, place, targets, level, dims, jobs, progress, inspection)
+        _compile(models, place, targets, level, dims, jobs, progress, inspection)
 
     shows = inspection is not None and inspection.shows
-    if shows or not isinstance(model, (str, os.PathLike)) or not knobs.MODEL_CACHE.enabled:
+    files = models.files
+    if shows or files is None or not knobs.MODEL_CACHE.enabled:
         compile_to(path)
         return path
     from headrace.model_cache import compiled_once
 
-    return compiled_once(Path(model), path, targets, level, dims or {}, compile_to)
+    return compiled_once(files, path, targets, level, dims or {}, compile_to)
 
 
 def _compile(
-    model: PathLike | Model,
+    models: Given,
     path: Path,
     targets: Sequence[str],
     level: int,
@@ -147,7 +149,7 @@ def _compile(
     from headrace.tensor.interp import evaluate_source
 
     made = compile_parts(
-        model,
+        models,
         targets=targets,
         level=level,
         dims=dims,
@@ -159,7 +161,7 @@ def _compile(
 
 
 def compile_parts(
-    model: PathLike | Model,
+    models: Given,
     *,
     targets: Sequence[str],
     level: int,
@@ -175,14 +177,15 @@ def compile_parts(
     from headrace.translation import tasks_of, translate
 
     found = _targets(targets)
-    imported = _import(model, dims)
+    imported = models.load(dims or {})
+    digest = models.digest()
     made = compile_to(imported, "hal", _options(found, level, inspection))
     tasks = [t for module in made.classes.values() for t in tasks_of(module.ir, found)]
     codes = translate(tasks, found, jobs, progress)
     provenance = Provenance(
         producer=f"headrace {_version()}",
-        source=Path(model).name if isinstance(model, (str, os.PathLike)) else imported.name,
-        source_digest=_digest(model),
+        source=models.source,
+        source_digest=digest,
         targets=tuple(t.name for t in found),
         options=(("level", str(level)),),
     )
@@ -237,7 +240,7 @@ def from_onnx(
 
 
 def compile_to_text(
-    model: PathLike,
+    model: Models,
     phase: str,
     *,
     targets: Sequence[str] = ("cpu",),
@@ -253,7 +256,7 @@ def compile_to_text(
     from headrace.pipeline import compile_to
 
     made = compile_to(
-        _import(model, dims), phase, _options(_targets(targets), level, inspection)
+        given(model).load(dims or {}), phase, _options(_targets(targets), level, inspection)
     )
     texts = [
         (f"// device class: {name}\n" if name else "") + print_module(module.ir)
@@ -271,9 +274,9 @@ def compile_cached(model: Path, device: str, progress: Progress | None = None) -
     target = device.partition(":")[0]
 
     def compile_to(path: Path) -> None:
-        _compile(model, path, (target,), 2, None, None, progress, None)
+        _compile(given(model), path, (target,), 2, None, None, progress, None)
 
-    return compiled_once(model, None, (target,), 2, {}, compile_to)
+    return compiled_once((("", model),), None, (target,), 2, {}, compile_to)
 
 
 def _options(targets: Sequence[Target], level: int, inspection: Inspection | None) -> Any:
@@ -299,34 +302,12 @@ def _check_names(wanted: frozenset[str]) -> None:
         )
 
 
-def _import(model: PathLike | Model, dims: Mapping[str, DimensionChoice] | None) -> Model:
-    from headrace.importers.options import ImportOptions
-    from headrace.importers.table import load as import_model
-
-    if isinstance(model, (str, os.PathLike)):
-        return import_model(Path(model), ImportOptions(dims or {}))
-    return model
-
-
 def _targets(names: Sequence[str]) -> tuple[Target, ...]:
     from headrace.targets.table import target
 
     if not names:
         raise error("HR0105", "no target is given", helps="pass --target cpu")
     return tuple(target(name) for name in dict.fromkeys(names))
-
-
-def _digest(model: PathLike | Model) -> str:
-    hashed = hashlib.sha256()
-    if not isinstance(model, (str, os.PathLike)):
-        hashed.update(str(model.ir).encode())
-        for name, source in model.parameters.items():
-            hashed.update(f"{name} {source.digest}".encode())
-        return hashed.hexdigest()
-    with open(model, "rb") as file:
-        while chunk := file.read(1 << 20):
-            hashed.update(chunk)
-    return hashed.hexdigest()
 
 
 def _version() -> str:
@@ -497,4 +478,4 @@ def inspect(
 
     if path.suffix == ".hrx":
         return describe.describe_artifact(path, disassemble, weights, verify)
-    return describe.describe_model(_import(path, None))
+    return describe.describe_model(given(path).load({}))

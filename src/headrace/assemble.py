@@ -145,7 +145,18 @@ class _Weights:
         self._uses[index].steps.append(step)
         self._uses[index].rows.append(row)
 
+    def _join_equal(self) -> None:
+        """A source under several names is stored once, so it is cut for all of its users."""
+        first: dict[str, _WeightUse] = {}
+        for use in self._uses:
+            known = first.setdefault(use.source.digest, use)
+            if known is not use:
+                known.steps += use.steps
+                known.rows += use.rows
+                use.steps, use.rows = known.steps, known.rows
+
     def specs(self) -> list[WeightSpec]:
+        self._join_equal()
         found: list[WeightSpec] = []
         for use in self._uses:
             logical = use.source

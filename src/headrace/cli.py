@@ -30,6 +30,7 @@ from headrace.cli_options import (
     THREADS,
     Progress,
     compiled_path,
+    given_models,
     parse_dims,
     sizes,
 )
@@ -42,7 +43,7 @@ def cli() -> None:
 
 
 @cli.command("compile")
-@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("models", nargs=-1, required=True, metavar="[ENTRY=]MODEL...")
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The .hrx to write.")
 @TARGETS
 @LEVEL
@@ -57,7 +58,7 @@ def cli() -> None:
 @click.option("--jobs", type=click.IntRange(1), default=None, help="Compiling processes.")
 @JSON
 def compile_command(
-    model: Path,
+    models: tuple[str, ...],
     output: Path | None,
     targets: tuple[str, ...],
     level: int,
@@ -68,9 +69,14 @@ def compile_command(
     jobs: int | None,
     as_json: bool,
 ) -> None:
-    """Compiles MODEL (.onnx, .keras, .mlir) into one .hrx file."""
+    """Compiles MODEL (.onnx, .keras, .mlir) into one .hrx file.
+
+    Several models become entry functions that share weights and a budget. Each is called by
+    its ENTRY, or by its file's name: headrace compile prefill=a.onnx decode=b.onnx -o c.hrx
+    """
     from headrace import api
 
+    model = given_models(models)
     # JSON has standard output for itself.
     echo = partial(click.echo, err=as_json)
     seen = api.Inspection(frozenset(print_after), dump_to, echo)
@@ -83,7 +89,7 @@ def compile_command(
     with Progress("compiling", as_json) as progress:
         made = api.compile(
             model,
-            output or model.with_suffix(".hrx").name,
+            output or Path(models[0].rpartition("=")[2]).with_suffix(".hrx").name,
             targets=targets,
             level=level,
             dims=parse_dims(dims),

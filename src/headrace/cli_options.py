@@ -46,8 +46,21 @@ LEVEL = click.option(
 )
 THREADS = click.option("--threads", type=click.IntRange(1), default=None, help="CPU threads.")
 FUNCTION = click.option(
-    "--function", default=None, help="Entry function; the first by default."
-)
+    "--entry", "--function", "function", default=None,
+    help="Entry function; the first by default.",
+)  # fmt: skip
+
+
+def given_models(texts: Sequence[str]) -> Path | dict[str, Path]:
+    """One model file, or several by the names of their entry functions.
+
+    Raises: as `given.parse_entries`.
+    """
+    from headrace.given import parse_entries
+
+    if len(texts) == 1 and ("=" not in texts[0] or Path(texts[0]).is_file()):
+        return Path(texts[0])
+    return parse_entries(texts)
 
 
 def parse_dims(given: Sequence[str]) -> dict[str, int | tuple[int, int | None]]:

@@ -27,6 +27,7 @@ from headrace.artifact.writer import write_artifact
 from headrace.base.dtypes import UI8, DType, from_numpy
 from headrace.base.errors import error
 from headrace.base.symbols import as_expr
+from headrace.given import given
 from headrace.hal.interp import kernels_of
 from headrace.inputs import read_inputs
 from headrace.ir.locations import places
@@ -342,7 +343,7 @@ def compare_model(request: Request, progress: Progress | None = None) -> dict[st
     if request.against == "onnxruntime" and request.model.suffix != ".onnx":
         raise error("HR0121", "onnxruntime runs .onnx files only", at=str(request.model))
     made = api.compile_parts(
-        request.model, targets=(request.target,), level=request.level, dims=request.dims
+        given(request.model), targets=(request.target,), level=request.level, dims=request.dims
     )
     ((device_class, model),) = made.classes.items()
     options = {} if request.threads is None else {"threads": request.threads}

@@ -38,8 +38,12 @@ _LOCATION = b"\x0a\x08location\x12"
 _KEY_DIGITS = 32
 
 
+Files = Sequence[tuple[str, Path]]
+"""(entry function, model file); the entry is empty where functions keep their names."""
+
+
 def model_key(
-    model: Path,
+    models: Files,
     targets: Sequence[str],
     level: int,
     dims: Mapping[str, object],
@@ -47,22 +51,30 @@ def model_key(
     """What a compilation is kept under.
 
     Raises:
-        OSError: the model cannot be read.
+        OSError: a model cannot be read.
     """
     hashed = hashlib.sha256()
     for part in (
-        *(model.name, *targets, level, sorted(dims.items())),
-        *(_package_digest(), _processor(), *_versions()),
+        *([(entry, model.name) for entry, model in models], *targets, level),
+        *(sorted(dims.items()), _package_digest(), _processor(), *_versions()),
     ):
         text = repr(part).encode()
         hashed.update(f"{len(text)} ".encode() + text)
+    for _, model in models:
+        hashed.update(_file_digest(model))
+    return hashed.hexdigest()[:_KEY_DIGITS]
+
+
+def _file_digest(model: Path) -> bytes:
+    """The digest of a model file and of what tells the files of its weights apart."""
+    hashed = hashlib.sha256()
     with model.open("rb") as file:
         if os.fstat(file.fileno()).st_size:
             with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
                 for name in _external_names(data):
                     hashed.update(repr(_identity(model.parent / name)).encode())
                 hashed.update(data)
-    return hashed.hexdigest()[:_KEY_DIGITS]
+    return hashed.digest()
 
 
 def _external_names(data: mmap.mmap) -> list[str]:
@@ -119,9 +131,9 @@ def _versions() -> tuple[str, ...]:
     return tuple(found)
 
 
-def kept_path(model: Path, key: str) -> Path:
-    """Where the entry of a model stands, or would."""
-    return cache_directory() / "models" / f"{model.stem}-{key}.hrx"
+def kept_path(models: Files, key: str) -> Path:
+    """Where what was made of models stands, or would."""
+    return cache_directory() / "models" / f"{models[0][1].stem}-{key}.hrx"
 
 
 def is_sound(path: Path) -> bool:
@@ -209,14 +221,14 @@ def _make_folder(folder: Path) -> None:
 
 
 def compiled_once(
-    model: Path,
+    models: Files,
     output: Path | None,
     targets: Sequence[str],
     level: int,
     dims: Mapping[str, object],
     compile_to: Compile,
 ) -> Path:
-    """A model compiled by `compile_to(path)`, unless that was done before.
+    """Models compiled by `compile_to(path)`, unless that was done before.
 
     Args:
         output: the file to write; None for the entry in the cache itself.
@@ -225,7 +237,7 @@ def compiled_once(
         `output`, or the entry.
     """
     try:
-        entry = kept_path(model, model_key(model, targets, level, dims))
+        entry = kept_path(models, model_key(models, targets, level, dims))
     except OSError:
         if output is None:
             raise

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from xdsl.context import Context
 from xdsl.ir import Dialect
@@ -225,8 +225,11 @@ def _tell(observer: Observer | None, name: str, device_class: str, model: Model)
 
 
 def _clone(model: Model) -> Model:
-    return Model(
-        model.ir.clone(), dict(model.parameters), model.name, dict(model.dimension_ranges)
+    return replace(
+        model,
+        ir=model.ir.clone(),
+        parameters=dict(model.parameters),
+        dimension_ranges=dict(model.dimension_ranges),
     )
 
 

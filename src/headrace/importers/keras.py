@@ -108,6 +108,7 @@ def from_keras(model: Any, source: str, options: ImportOptions) -> ExportedModel
         kept,
         tuple(i.name for i in model.inputs),
         tuple(o.name for o in model.outputs),
+        ("batch",),
     )
 
 

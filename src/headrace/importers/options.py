@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias, Union
 
+from headrace.base.errors import Diagnostic, Problems
 from headrace.base.parameters import Source
 
 DimensionChoice: TypeAlias = Union[int, tuple[int, "int | None"]]
@@ -18,11 +19,37 @@ class ImportOptions:
 
     Attributes:
         dimensions: by the user's name of a dimension, what it is fixed to or bounded by.
+        partial: one of several models: another may have the dimensions that this one lacks.
     """
 
     dimensions: Mapping[str, DimensionChoice] = field(
         default_factory=dict[str, DimensionChoice]
     )
+    partial: bool = False
+
+
+def check_choices(
+    choices: Mapping[str, DimensionChoice], known: Iterable[str], at: str
+) -> None:
+    """Complains about dimensions that the user named and a model lacks.
+
+    Args:
+        known: every name the model has for a dimension.
+        at: names the model.
+
+    Raises:
+        HeadraceError HR0203: no dimension has that name; those there are are listed.
+    """
+    names = set(known)
+    listed = ", ".join(sorted(names)) or "none"
+    problems = Problems()
+    for name in choices:
+        if name not in names:
+            fact = f"the model has no dimension named '{name}'"
+            problems.add(
+                Diagnostic("HR0203", fact, (at,), helps=(f"its dimensions: {listed}",))
+            )
+    problems.raise_if_any()
 
 
 @dataclass(frozen=True)
@@ -35,6 +62,7 @@ class ExportedModel:
         module: StableHLO portable artifact.
         weights: arguments of `main` that are weights: position -> (name, source).
         inputs, outputs: the user's names, for the arguments that are left and the results.
+        dimension_names: what users may call the dimensions that it was exported at.
     """
 
     name: str
@@ -43,3 +71,4 @@ class ExportedModel:
     weights: Mapping[int, tuple[str, Source]]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    dimension_names: tuple[str, ...] = ()

@@ -87,6 +87,7 @@ def load_exported(exported: ExportedModel) -> Model:
     """The model that another importer exported. Raises as `load`."""
     made = load_module(exported.module, exported.source, exported.weights)
     made.name = exported.name
+    made.dimension_names = exported.dimension_names
     for function in made.ir.body.block.ops:
         function.properties["arg_attrs"] = name_attributes(exported.inputs)
         function.properties["res_attrs"] = name_attributes(exported.outputs)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import error
-from headrace.importers.options import ExportedModel, ImportOptions
+from headrace.importers.options import ExportedModel, ImportOptions, check_choices
 from headrace.ir.model import Model
 
 if TYPE_CHECKING:
@@ -62,15 +62,20 @@ def load(path: Path, options: ImportOptions | None = None) -> Model:
     """Reads a model file into the tensor stage.
 
     Raises:
-        HeadraceError HR0xxx, HR1xxx: no such file, or the file cannot be imported.
+        HeadraceError HR0xxx, HR1xxx: no such file, or the file cannot be imported; HR0203:
+            it has no dimension of a name that `options` choose a size for.
     """
     if not path.is_file():
         raise error("HR0202", "there is no such model file", at=str(path))
     name = importer_for(path).module
     if name == "headrace.importers.stablehlo" and is_legacy_text(path):
         name = "headrace.importers.legacy_hlo"
-    made = importlib.import_module(name).load(path, options or ImportOptions())
-    return import_exported(made) if isinstance(made, ExportedModel) else made
+    chosen = options or ImportOptions()
+    made = importlib.import_module(name).load(path, chosen)
+    model = import_exported(made) if isinstance(made, ExportedModel) else made
+    if not chosen.partial:
+        check_choices(chosen.dimensions, model.dimension_names, path.name)
+    return model
 
 
 def is_legacy_text(path: Path) -> bool:

@@ -19,6 +19,7 @@ class Model:
         parameters: `tensor.parameter @name` -> where the bytes come from.
         name: of the model, for messages and provenance.
         dimension_ranges: bounds of named dimensions, (least, greatest or None).
+        dimension_names: what users may call dimensions, fixed ones included.
     """
 
     ir: ModuleOp
@@ -27,3 +28,4 @@ class Model:
     dimension_ranges: dict[str, tuple[int, int | None]] = field(
         default_factory=dict[str, tuple[int, int | None]]
     )
+    dimension_names: tuple[str, ...] = ()

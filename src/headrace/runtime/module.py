@@ -19,6 +19,7 @@ from headrace.plan.profile import Profile
 from headrace.runtime.calibrate import measure_kernels
 from headrace.runtime.drivers.api import Device
 from headrace.runtime.drivers.table import open_device
+from headrace.runtime.entry import Entry
 from headrace.runtime.memory import PAGE_BYTES
 from headrace.runtime.outputs import Outputs
 from headrace.runtime.planning import Planning
@@ -142,6 +143,10 @@ class Module:
                 session = self._session = self._session or self.session()
         with session.lock:
             return session.executor(function)(args, kwargs, out)
+
+    def entry(self, name: str) -> Entry:
+        """An entry function, callable by itself. Raises HR4007: there is none of that name."""
+        return Entry(self, self, name)
 
     def session(self) -> Session:
         """A new session with its own slab and state: one per thread."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.errors import error
 from headrace.plan.model import Plan
 from headrace.runtime.drivers.api import State, Step
+from headrace.runtime.entry import Entry
 from headrace.runtime.executor import Executor, Prepared
 from headrace.runtime.outputs import Outputs
 
@@ -64,6 +65,10 @@ class Session:
         """
         with self.lock:
             return self.executor(function)(args, kwargs, out)
+
+    def entry(self, name: str) -> Entry:
+        """An entry function on this session. Raises HR4007: there is none of that name."""
+        return Entry(self, self.module, name)
 
     def executor(self, function: str | None = None) -> Executor:
         """The executor of an entry function (for calls and for calibration)."""

@@ -16,7 +16,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headrace.base.errors import error
 from headrace.base.symbols import (
     Expr,
     ExprLike,
@@ -115,22 +114,10 @@ class Dimensions:
             expr = expr.substitute(dict(self.substitutions))
         return expr
 
-    def check_choices(self, at: str) -> None:
-        """Complains about dimensions that the user named and the model lacks.
-
-        Raises:
-            HeadraceError HR0203: no dimension has that name; those there are are listed.
-        """
-        known = {*self._names, *self._names.values()}
-        missing = [name for name in self.choices if name not in known]
-        if missing:
-            listed = ", ".join(sorted(self.user_names)) or "none"
-            raise error(
-                "HR0203",
-                f"the model has no dimension named '{missing[0]}'",
-                at=at,
-                helps=f"its dimensions: {listed}",
-            )
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """Every name that a user may call a dimension by, sorted."""
+        return tuple(sorted({*self._names, *self._names.values()}))
 
     # -- what is known --------------------------------------------------------
 

@@ -26,7 +26,7 @@ from headrace.importers.onnx.nodes import require_text
 from headrace.importers.onnx.support import check_operators
 from headrace.importers.onnx.values import Value
 from headrace.importers.onnx.weights import element_dtype, tensor_source
-from headrace.importers.options import DimensionChoice, ImportOptions
+from headrace.importers.options import DimensionChoice, ImportOptions, check_choices
 from headrace.ir.model import Model
 from headrace.ir.types import tensor_type
 from headrace.tensor.build import TensorBuilder
@@ -64,7 +64,13 @@ def load(path: Path, options: ImportOptions | None = None) -> Model:
             notes=str(wrong),
         ) from wrong
     chosen = options or ImportOptions()
-    return import_model(model, folder=path.parent, name=path.name, dimensions=chosen.dimensions)
+    return import_model(
+        model,
+        folder=path.parent,
+        name=path.name,
+        dimensions=chosen.dimensions,
+        partial=chosen.partial,
+    )
 
 
 def import_model(
@@ -73,6 +79,7 @@ def import_model(
     folder: Path | None = None,
     name: str = "model.onnx",
     dimensions: Mapping[str, DimensionChoice] | None = None,
+    partial: bool = False,
     constants: Mapping[str, Any] | None = None,
 ) -> Model:
     """Imports a parsed model.
@@ -81,7 +88,7 @@ def import_model(
         model: the protobuf.
         folder: where external data lies; None refuses external data.
         name: of the file, for messages.
-        dimensions: see `ImportOptions`.
+        dimensions, partial: see `ImportOptions`.
         constants: inputs that always hold these arrays; they leave the signature, and
             may decide shapes.
 
@@ -100,7 +107,7 @@ def import_model(
     for _ in range(_ATTEMPTS):
         dims.start()
         try:
-            return _build(model.graph, opsets, functions, sources, dims, folder, name)
+            return _build(model.graph, opsets, functions, sources, dims, folder, name, partial)
         except Learned:
             continue
     raise error("HR9111", f"sizes were still being learned after {_ATTEMPTS} starts", at=name)
@@ -173,10 +180,12 @@ def _build(
     dims: Dimensions,
     folder: Path | None,
     name: str,
+    partial: bool,
 ) -> Model:
     inputs = [v for v in graph.input if v.name not in sources]
     kinds = _input_kinds(inputs, dims, name)
-    dims.check_choices(name)
+    if not partial:
+        check_choices(dims.choices, dims.spellings, name)
     block = Block(arg_types=[tensor_type(kind, shape) for kind, shape in kinds])
     importer = GraphImporter(TensorBuilder(block), dims, functions, name, folder)
     scope = Scope({}, opsets)
@@ -204,7 +213,7 @@ def _build(
         )
     used = _used_names([s for _, shape in kinds for s in shape])
     ranges = {n: r for n, r in dims.ranges.items() if n in used}
-    return Model(module, importer.parameters, Path(name).stem, ranges)
+    return Model(module, importer.parameters, Path(name).stem, ranges, dims.spellings)
 
 
 def _used_names(shape: Sequence[Expr]) -> set[str]:

@@ -1,0 +1,128 @@
+"""What a user gives to compile: one model, or several with a name for the entry of each."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, Union
+
+from headrace.base.errors import Diagnostic, Problems, error
+
+if TYPE_CHECKING:
+    from headrace.importers.options import DimensionChoice
+    from headrace.ir.model import Model
+
+PathLike: TypeAlias = Union[str, "os.PathLike[str]"]
+Models: TypeAlias = "Union[PathLike, Model, Mapping[str, Union[PathLike, Model]]]"
+"""A path, what `from_keras` returned, or one of these for each entry function."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """Models to compile into one file.
+
+    Attributes:
+        models: by the name of the entry function; empty for one whose functions keep theirs.
+    """
+
+    models: Mapping[str, Path | Model]
+
+    @property
+    def files(self) -> tuple[tuple[str, Path], ...] | None:
+        """(entry, file) of every model; None where one is no file."""
+        found = [(name, m) for name, m in self.models.items() if isinstance(m, Path)]
+        return tuple(found) if len(found) == len(self.models) else None
+
+    @property
+    def source(self) -> str:
+        """Names the models for people."""
+        return ", ".join(m.name for m in self.models.values())
+
+    def digest(self) -> str:
+        """sha256 of the model; of several, of their entries and digests."""
+        digests = [(name, _digest(model)) for name, model in self.models.items()]
+        if len(digests) == 1:
+            return digests[0][1]
+        return hashlib.sha256(repr(digests).encode()).hexdigest()
+
+    def load(self, dims: Mapping[str, DimensionChoice]) -> Model:
+        """The models in the tensor stage, as one. Raises as `importers/entries.py`."""
+        from headrace.importers.entries import load_entries
+        from headrace.importers.options import ImportOptions
+        from headrace.importers.table import load
+
+        options = ImportOptions(dims)
+        if "" not in self.models:
+            return load_entries(self.models, options)
+        model = self.models[""]
+        return load(model, options) if isinstance(model, Path) else model
+
+
+def given(model: Models) -> Given:
+    """What `api.compile` was called with.
+
+    Raises:
+        HeadraceError HR0205: an entry's name is no identifier; HR0206: there is no model.
+    """
+    if not isinstance(model, Mapping):
+        return Given({"": _one(model)})
+    if not model:
+        raise error("HR0206", "no model is given")
+    problems = Problems()
+    for name, entry in model.items():
+        _check_name(name, str(entry), problems)
+    problems.raise_if_any()
+    return Given({name: _one(entry) for name, entry in model.items()})
+
+
+def _one(model: PathLike | Model) -> Path | Model:
+    return Path(model) if isinstance(model, (str, os.PathLike)) else model
+
+
+def _check_name(name: str, where: str, problems: Problems) -> None:
+    if not name.isidentifier():
+        fact = f"'{name}' is no name for an entry function"
+        cure = "a letter, then letters, digits and '_': write decode=FILE"
+        problems.add(Diagnostic("HR0205", fact, (where,), helps=(cure,)))
+
+
+def parse_entries(texts: Iterable[str]) -> dict[str, Path]:
+    """Entry functions and their files, of `decode=path` and plain paths.
+
+    A plain path names its entry by its stem, with `_` for what names cannot hold. A text
+    that is a file as it stands is a path, whatever it holds.
+
+    Raises:
+        HeadraceError HR0205: a name is no identifier, or two entries have one name.
+    """
+    found: dict[str, Path] = {}
+    problems = Problems()
+    for text in texts:
+        name, equals, rest = text.partition("=")
+        if not equals or not rest or Path(text).is_file():
+            name, rest = re.sub(r"\W", "_", Path(text).stem), text
+        _check_name(name, rest, problems)
+        if name in found:
+            fact = f"two entry functions are named '{name}'"
+            cure = "name them: prefill=FILE decode=FILE"
+            problems.add(Diagnostic("HR0205", fact, (str(found[name]), rest), helps=(cure,)))
+        found[name] = Path(rest)
+    problems.raise_if_any()
+    return found
+
+
+def _digest(model: Path | Model) -> str:
+    hashed = hashlib.sha256()
+    if not isinstance(model, Path):
+        hashed.update(str(model.ir).encode())
+        for name, source in model.parameters.items():
+            hashed.update(f"{name} {source.digest}".encode())
+        return hashed.hexdigest()
+    with open(model, "rb") as file:
+        while chunk := file.read(1 << 20):
+            hashed.update(chunk)
+    return hashed.hexdigest()

@@ -135,7 +135,7 @@ def test_signature_and_launch() -> None:
     assert source.workgroups == (as_expr(1),) * 3
     assert source.scratch_bytes.evaluate({"width": 10}) == 4 * 10 * 4
     softmax = generate("k", BY_NAME["softmax"].kernel)
-    assert softmax.workgroups.evaluate({"batch": 129}) == 2
+    assert softmax.workgroups[0].evaluate({"batch": 129}) == 2
     narrow = generate("k", BY_NAME["casts"].kernel).signature
     assert [kind for _, kind in narrow[:7]] == [
         "*fp32", "*u16", "*u16", "*u8", "*u8", "*u8", "*u8",

@@ -56,8 +56,21 @@ test: lint types docs ## everything: format, lint, types, docs, tests
 test-all: lint types docs ## with the whole conformance and fuzz runs
 	$(PYTEST) -n 2
 
-bench: $(VENV)/.dev ## speed beside onnxruntime, one table
-	$(BIN)/python benchmarks/cpu.py
+# The peers have an environment of their own: torch and IREE are large.
+BENCH := .venv-bench
+$(BENCH)/.created:
+	$(PYTHON) -m venv $(BENCH)
+	$(BENCH)/bin/python -m pip install --quiet torch==2.13.0
+	$(BENCH)/bin/python -m pip install --quiet onnxscript onnxruntime openvino jax \
+	    'iree-base-compiler==3.13.*' 'iree-base-runtime==3.13.*' --editable .
+	touch $@
+
+build/benchmarks/.models: $(BENCH)/.created benchmarks/models.py $(wildcard benchmarks/networks/*.py)
+	$(BENCH)/bin/python benchmarks/models.py build/benchmarks
+	touch $@
+
+bench: build/benchmarks/.models ## ten models beside five peers: answers, speed, start, streaming
+	$(BENCH)/bin/python benchmarks/cpu.py correct speed table compiling start streaming
 
 clean: ## removes what the commands above made
-	rm -rf $(VENV) site demo-out
+	rm -rf $(VENV) $(BENCH) site demo-out

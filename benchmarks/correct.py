@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import headrace
-from models import Arrays, Model
+from models import MODELS, Arrays, Model
 
 TOLERANCE = 1e-4
 """Largest error allowed, of the largest value of an output."""
@@ -61,3 +62,42 @@ def agreements(model: Model, ours: list[list[Any]], theirs: list[list[Any]]) -> 
         worst = float("inf") if any(np.isnan(e) for e in errors) else float(max(errors))
         found.append(Agreement(name, worst, float(np.abs(peers[0] - peers[1]).max() / largest)))
     return found
+
+
+def correct(folder: Path, names: Sequence[str]) -> None:
+    """Prints a row for each file; ends with an error if one does not hold."""
+    import onnxruntime
+
+    print(
+        f"\nBars: error at most {TOLERANCE:g}, two inputs at least {SENSITIVITY:g} apart, both of the "
+        "largest value of an output; the worst of all outputs.\n"
+        "\n| file | outputs | error | two inputs' difference | holds |\n|---|---|---|---|---|"
+    )
+    failed = 0
+    for name in names or MODELS:
+        model = MODELS[name]
+        inputs = [model.inputs(0), model.inputs(1)]
+        session = onnxruntime.InferenceSession(folder / f"{name}.onnx")
+        theirs = [session.run(None, given) for given in inputs]
+        del session
+        for suffix in (".onnx", ".mlir"):
+            source = folder / f"{name}{suffix}"
+            compiled = folder / f"{source.name}.hrx"
+            try:
+                headrace.compile(source, compiled)
+                found = agreements(model, answers(model, compiled, suffix, inputs), theirs)
+            except headrace.HeadraceError as refused:
+                failed += 1
+                print(
+                    f"| {source.name} | {str(refused).splitlines()[0]} | | | no |", flush=True
+                )
+                continue
+            holds = all(agreement.holds for agreement in found)
+            failed += not holds
+            print(
+                f"| {source.name} | {len(found)} | {max(a.error for a in found):.1e} "
+                f"| {min(a.difference for a in found):.2f} | {'yes' if holds else 'no'} |",
+                flush=True,
+            )
+    if failed:
+        raise SystemExit(f"{failed} files do not hold")

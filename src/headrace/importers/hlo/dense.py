@@ -15,22 +15,27 @@ _COMPLEX = re.compile(r"\(([^,()]+),([^,()]+)\)")
 _PARTS = {"complex<f32>": BY_NAME["f32"], "complex<f64>": BY_NAME["f64"]}
 
 
-def parse_elements(body: str, kind: DType) -> Any:
+def parse_elements(body: str | bytes | memoryview, kind: DType, count: int = 0) -> Any:
     """A flat numpy array of the elements between `dense<` and `>`.
 
     Args:
         body: a list (nested, decimal, hexadecimal bits for floats), one element, or the
-            raw bytes as `"0x..."`. One element may stand for all.
+            raw bytes as `"0x..."`; or the raw bytes. One element may stand for all.
         kind: of the elements.
+        count: of elements, which tells bits of booleans from bytes.
 
     Raises:
         ValueError: the text holds something else.
     """
     import numpy as np
 
+    if not isinstance(body, str):
+        return _raw(body, kind, count)
     text = body.strip()
     if text.startswith('"'):
-        return _raw(bytes.fromhex(text.strip('"')[2:]), kind)
+        if not text.startswith('"0x'):
+            raise ValueError("a string that holds no bytes")
+        return _raw(bytes.fromhex(text[3:].rstrip('"')), kind, count)
     if kind.kind == "complex":
         part = _PARTS[kind.name]
         pairs = _COMPLEX.findall(text)
@@ -47,12 +52,15 @@ def parse_elements(body: str, kind: DType) -> Any:
     return np.array([_float(word, kind) for word in words], dtype=kind.numpy_dtype)
 
 
-def _raw(data: bytes, kind: DType) -> Any:
+def _raw(data: bytes | memoryview, kind: DType, count: int) -> Any:
     import numpy as np
 
     if kind.kind == "bool":
         if len(data) == 1:
             return np.array([data[0] != 0])
+        if len(data) < count <= 8 * len(data):
+            bits = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")
+            return bits[:count].astype(np.bool_)
         return np.frombuffer(data, np.uint8) != 0
     if kind.is_integer and kind.bits < 8:
         return np.frombuffer(data, np.int8).astype(kind.numpy_dtype)

@@ -1,7 +1,8 @@
-"""HLO as a neutral tree: what a text or an MLIR object graph says, before any meaning."""
+"""HLO as a neutral tree: what a text says, before any meaning."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, Union
 
@@ -11,10 +12,37 @@ from headrace.base.symbols import Expr
 
 @dataclass(frozen=True)
 class HloTensorType:
-    """A tensor type; sizes are expressions (a `?` got a name from the importer)."""
+    """A tensor type; sizes are expressions (a `?` got a name from the importer).
+
+    Attributes:
+        dtype: of the elements; of a quantised type, the floats that it expresses.
+        shape: sizes.
+        grid: of a quantised type, what `!quant.uniform<...>` holds.
+        encoding: what stands behind the element type, `#stablehlo.bounds<?, 3>`.
+    """
 
     dtype: DType
     shape: tuple[Expr, ...]
+    grid: str = ""
+    encoding: str = ""
+
+    @property
+    def bounds(self) -> tuple[int | None, ...]:
+        """The greatest size of each dimension, where the encoding gives one."""
+        found = _BOUNDS.search(self.encoding)
+        if found is None:
+            return (None,) * len(self.shape)
+        items = [item.strip() for item in found.group(1).split(",") if item.strip()]
+        return tuple(None if item == "?" else int(item) for item in items)
+
+    def __str__(self) -> str:
+        sizes = "".join(f"{s.value if s.is_constant else '?'}x" for s in self.shape)
+        element = f"!quant.uniform<{self.grid}>" if self.grid else self.dtype.name
+        encoding = f", {self.encoding}" if self.encoding else ""
+        return f"tensor<{sizes}{element}{encoding}>"
+
+
+_BOUNDS = re.compile(r"#stablehlo\.bounds<([^>]*)>")
 
 
 @dataclass(frozen=True)
@@ -23,12 +51,18 @@ class HloTupleType:
 
     elements: tuple[HloType, ...]
 
+    def __str__(self) -> str:
+        return f"tuple<{', '.join(map(str, self.elements))}>"
+
 
 @dataclass(frozen=True)
 class HloOpaqueType:
     """A type that can be read and not computed with: tokens, unknown element types."""
 
     text: str
+
+    def __str__(self) -> str:
+        return self.text
 
 
 HloType: TypeAlias = Union[HloTensorType, HloTupleType, HloOpaqueType]
@@ -68,7 +102,12 @@ class HloOperation:
 
 @dataclass
 class HloFunction:
-    """A function: its body's arguments are its inputs."""
+    """A function: its body's arguments are its inputs.
+
+    Attributes:
+        argument_attributes: one dictionary for each argument, where the text has any.
+        declared: it has a body; without one it stands elsewhere.
+    """
 
     name: str
     body: HloRegion
@@ -76,6 +115,9 @@ class HloFunction:
     argument_names: list[str]
     result_names: list[str]
     public: bool = True
+    argument_attributes: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    place: str = ""
+    has_body: bool = True
 
 
 @dataclass

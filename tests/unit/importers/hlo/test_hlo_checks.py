@@ -18,12 +18,10 @@ from headrace.checking import check
 from headrace.cli import cli
 from headrace.comparing import difference, ulp_distance
 from headrace.importers import stablehlo
-from headrace.importers.hlo.check_text import generic_checks, split_cases
+from headrace.importers.hlo.check_text import split_cases
 from headrace.importers.hlo.checks import checked_functions
 from headrace.importers.table import read_checked
 from headrace.tensor.interp import evaluate_function
-
-pytest.importorskip("jaxlib")
 
 GOOD = """
 func.func @good() {
@@ -108,27 +106,6 @@ def test_cases_keep_their_line_numbers() -> None:
     cases = split_cases("// RUN: x\n// -----\nfirst\n// -----\nsecond\n")
     assert [c.strip() for c in cases] == ["first", "second"]
     assert cases[1].split("\n")[4] == "second"
-
-
-@pytest.mark.parametrize(
-    ("short", "long"),
-    [
-        (
-            "check.expect_eq_const %0, dense<[1, 2]> : tensor<2xi32>",
-            "%check_0 = stablehlo.constant dense<[1, 2]> : tensor<2xi32> "
-            "stablehlo.custom_call @check.expect_eq(%0, %check_0) : "
-            "(tensor<2xi32>, tensor<2xi32>) -> ()",
-        ),
-        (
-            "check.expect_close %a, %b, max_ulp_difference = 3 : tensor<f16>, tensor<f16>",
-            "stablehlo.custom_call @check.expect_close(%a, %b) {max_ulp_difference = 3 : i64} "
-            ": (tensor<f16>, tensor<f16>) -> ()",
-        ),
-        ("stablehlo.custom_call @check.eq(%a, %b)", "stablehlo.custom_call @check.eq(%a, %b)"),
-    ],
-)
-def test_short_checks_become_custom_calls(short: str, long: str) -> None:
-    assert generic_checks(short) == long
 
 
 def test_units_in_the_last_place() -> None:

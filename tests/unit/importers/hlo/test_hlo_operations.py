@@ -10,9 +10,6 @@ import pytest
 
 from headrace import api
 from headrace.base.errors import HeadraceError
-
-pytest.importorskip("jaxlib")
-
 from headrace.importers import stablehlo
 from headrace.tensor.interp import evaluate_function
 

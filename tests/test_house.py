@@ -35,6 +35,7 @@ HEAVY = ("numpy", "xdsl", "onnx", "llvmlite", "ml_dtypes", "matplotlib", "rich",
 ENVIRONMENT = {
     "base/knobs.py": "the only reader",
     "translation.py": "hands the whole environment on to a worker",
+    "importers/hlo/mlir_service.py": "hands a few variables on to the parser's process",
     "importers/keras.py": "sets a variable of Keras before Keras is imported",
 }
 """Files that touch `os.environ`, and what for."""

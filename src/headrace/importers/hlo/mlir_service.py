@@ -28,6 +28,8 @@ TEXT_BYTES = 1 << 30
 """The longest answer that is taken, without the elements of large constants."""
 SECONDS = 120.0
 """A module that takes longer is refused; the process that parses it ends."""
+_ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "HOME", "LANG")
+"""What of the environment the process needs to find jaxlib."""
 _POSITION = re.compile(r'error: "-":(\d+):(\d+): (.*)')
 _LOCK = threading.Lock()
 
@@ -117,16 +119,13 @@ class _Service:
         return bool(refused), text, arrays
 
     def _start(self) -> subprocess.Popen[bytes]:
-        kept = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "HOME", "LANG")
+        kept = {k: os.environ[k] for k in _ENVIRONMENT if k in os.environ}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "headrace.importers.hlo.mlir_process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={
-                **{k: os.environ[k] for k in kept if k in os.environ},
-                "PYTHONDONTWRITEBYTECODE": "1",
-            },  # fmt: skip
+            env={**kept, "PYTHONDONTWRITEBYTECODE": "1"},
             close_fds=True,
         )
         return self._process

@@ -155,10 +155,7 @@ class TextReader(AttributeReader):
         given = self.list_of(self._argument, ")")
         results: list[HloType] = []
         if self.try_("->"):
-            if self.try_("("):
-                results = self.list_of(self._result, ")")
-            else:
-                results = [self.type()]
+            results = self.list_of(self._result, ")") if self.try_("(") else [self.type()]
         if self.try_("attributes"):
             self.expect("{")
             self.attributes()

@@ -15,14 +15,14 @@ the FMA peak at 6 x 16 with AVX2; packing the left operand gains nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from headrace.base.dtypes import F32
 from headrace.base.symbols import Expr, as_expr, ceildiv, dim, product
 from headrace.kernel.description import Axis, Kernel
 from headrace.kernel.target import Launch, SliceRule, Specialisation
-from headrace.targets.cpu.contract_plan import UNROLL, ContractPlan, match
+from headrace.targets.cpu.contract_plan import ContractPlan, match
 from headrace.targets.cpu.contract_wishes import layout_wishes
 from headrace.targets.cpu.emit import NestEmitter, Schedule, Typed, widths_for
 from headrace.targets.cpu.entry import divide, evaluate
@@ -31,12 +31,10 @@ from headrace.targets.cpu.ir_text import Module, Value, constant, integer, vecto
 from headrace.targets.cpu.machine import Machine
 from headrace.targets.cpu.nest import Read
 from headrace.targets.cpu.offsets import Context
-from headrace.targets.cpu.storage import decode, memory_type
+from headrace.targets.cpu.products import UNROLL, Ahead, Piece, Strip, Tile, widened, zeros
 from headrace.targets.cpu.transpose import transpose_8x8
 
 __all__ = ["emit", "layout_wishes", "match"]
-
-_PREFETCH_BYTES = 512
 
 
 def emit(
@@ -72,22 +70,8 @@ def _slice_rule(kernel: Kernel, plan: ContractPlan) -> SliceRule | None:
     return SliceRule(operand, 1, stride * (plan.column_block * weight.dtype.size_bytes))
 
 
-_PARTIAL_TERMS = 64
-_FEW_SUMS = 8
-"""Up to so many accumulators there are registers for totals beside them."""
-
-
-@dataclass(frozen=True)
-class _Piece:
-    """Columns that one vector holds: from `lane` of panel `panel`, `width` of them."""
-
-    panel: int
-    lane: int
-    width: int
-
-
 _RowBody: TypeAlias = Callable[[Value, int], None]
-_ColumnBody: TypeAlias = Callable[[Value, Sequence[_Piece]], None]
+_ColumnBody: TypeAlias = Callable[[Value, Sequence[Piece]], None]
 
 
 class ContractEmitter(NestEmitter):
@@ -151,6 +135,7 @@ class ContractEmitter(NestEmitter):
         rows = self._entry.size(plan.row_count)
         first = f.mul(x, plan.row_block)
         end = f.minimum(f.add(first, plan.row_block), rows)
+        self._row_range = first, end
         panels = self._entry.size(plan.panel_count)
         low = f.mul(y, plan.column_block)
         high = f.minimum(f.add(low, plan.column_block), panels)
@@ -168,7 +153,7 @@ class ContractEmitter(NestEmitter):
                     first,
                     end,
                     lambda r, n: self._register_tile_at(
-                        self._rows_from(r, n), p, pieces, names
+                        self._rows_from(r, n), p, pieces, names, r
                     ),
                 ),
             )
@@ -197,7 +182,9 @@ class ContractEmitter(NestEmitter):
                 place = f.offset(target, f.mul(k, plan.tile * 4))
                 for begin in range(0, plan.tile, 8):
                     rows = [
-                        self._widened(plan.right, f.element(s, k, size_bytes), 8)
+                        widened(
+                            f, self._machine, plan.right.dtype, f.element(s, k, size_bytes), 8
+                        )
                         for s in starts[begin : begin + 8]
                     ]
                     for number, value in enumerate(transpose_8x8(f, rows)):
@@ -243,12 +230,13 @@ class ContractEmitter(NestEmitter):
             return f.offset(scratch, f.mul(number, plan.tile * 4))
 
         def part(starts: Mapping[str, Value], size: Value) -> None:
-            def tile(r: Value, count: int, p: Value, pieces: Sequence[_Piece]) -> None:
+            def tile(r: Value, count: int, p: Value, pieces: Sequence[Piece]) -> None:
                 partial = place(r, p)
                 before = self._partial(partial, count, pieces)
                 rows = self._rows_from(r, count)
                 left, right = self._starts(rows, p, pieces, names, starts)
-                sums = self._run(plan.sums[-1], size, left, right, pieces, before)
+                ahead = self._ahead(right, size, r, count)
+                sums = self._run(plan.sums[-1], size, left, right, pieces, before, ahead)
                 self._keep_partial(partial, count, pieces, sums)
 
             self._column_loop(
@@ -261,7 +249,7 @@ class ContractEmitter(NestEmitter):
 
         self._parts(part)
 
-        def finish(r: Value, count: int, p: Value, pieces: Sequence[_Piece]) -> None:
+        def finish(r: Value, count: int, p: Value, pieces: Sequence[Piece]) -> None:
             sums = self._partial(place(r, p), count, pieces)
             self._tile_maps(self._rows_from(r, count), p, pieces, names, sums)
 
@@ -296,7 +284,7 @@ class ContractEmitter(NestEmitter):
             outer = plan.sums[0]
             f.loop(0, outer.size.value, 1, lambda i, _: within({outer.name: i}))
 
-    def _partial(self, at: Value, rows: int, pieces: Sequence[_Piece]) -> list[Value]:
+    def _partial(self, at: Value, rows: int, pieces: Sequence[Piece]) -> list[Value]:
         """The partial sums of a tile of one panel."""
         f, tile = self._f, self._plan.tile
         return [
@@ -306,7 +294,7 @@ class ContractEmitter(NestEmitter):
         ]
 
     def _keep_partial(
-        self, at: Value, rows: int, pieces: Sequence[_Piece], sums: Sequence[Value]
+        self, at: Value, rows: int, pieces: Sequence[Piece], sums: Sequence[Value]
     ) -> None:
         f, tile = self._f, self._plan.tile
         for number, value in enumerate(sums):
@@ -373,7 +361,7 @@ class ContractEmitter(NestEmitter):
         plan, f = self._plan, self._f
         size = plan.column.size
         width = self._machine.width
-        vectors = [_Piece(0, lane, width) for lane in range(0, plan.tile, width)]
+        vectors = [Piece(0, lane, width) for lane in range(0, plan.tile, width)]
         full = self._entry.size(size // plan.tile)
         end = f.minimum(high, full)
         start = low
@@ -387,18 +375,18 @@ class ContractEmitter(NestEmitter):
         if size.is_constant:
             rest = size.value % plan.tile
             if rest:
-                pieces: list[_Piece] = []
+                pieces: list[Piece] = []
                 lane = 0
                 for part in widths_for(as_expr(rest), width):
                     while rest - lane >= part:
-                        pieces.append(_Piece(0, lane, part))
+                        pieces.append(Piece(0, lane, part))
                         lane += part
                 f.branch(f.compare("slt", full, high), lambda: body(full, pieces))
             return
 
         def single(c: Value, _: list[Value]) -> None:
             self._single = c
-            body(full, [_Piece(0, 0, 1)])
+            body(full, [Piece(0, 0, 1)])
             self._single = None
 
         def tail() -> None:
@@ -454,22 +442,52 @@ class ContractEmitter(NestEmitter):
         self,
         rows: list[dict[str, Value]],
         panel: Value,
-        pieces: Sequence[_Piece],
+        pieces: Sequence[Piece],
         names: Mapping[str, Value],
+        first: Value | None = None,
     ) -> None:
-        """Sums of `rows` x `pieces`, then the maps over them."""
+        """Sums of `rows` x `pieces`, then the maps over them.
+
+        `first` is the number of the first row where the tiles after it read the same panel.
+        """
         none = {s.name: integer(0) for s in self._plan.sums}
         left, right = self._starts(rows, panel, pieces, names, none)
-        start = [
-            constant(vector_type("float", p.width), self._start) for _ in rows for p in pieces
-        ]
-        self._tile_maps(rows, panel, pieces, names, self._sum(left, right, pieces, start))
+        start = zeros(len(rows), pieces, self._start)
+        ahead: Ahead | None = None
+        if first is not None:
+            depth = self._entry.size(product(a.size for a in self._plan.sums))
+            ahead = self._ahead(right, depth, first, len(rows))
+        sums = self._sum(left, right, pieces, start, ahead)
+        self._tile_maps(rows, panel, pieces, names, sums)
+
+    def _ahead(
+        self, right: Mapping[int, Value], terms: Value, first: Value, count: int
+    ) -> Ahead | None:
+        """The share of the tile of `count` rows from `first` in fetching the next panel.
+
+        Weights that do not stay in the caches from step to step come from memory while
+        the panel before them is multiplied (128 rows of BERT-base: 10 % less time).
+        """
+        plan, f = self._plan, self._f
+        begin, end = self._row_range
+        rows = f.sub(end, begin)
+        if plan.packed or (rows.constant is not None and rows.constant <= plan.row_tile):
+            return None
+        offset = plan.right.access.offset
+        panel = offset.substitute({plan.column.name: dim("%p") * plan.tile})
+        if not panel.is_linear_in(["%p"]):
+            return None
+        size_bytes = plan.right.dtype.size_bytes
+        following = f.offset(right[0], self._entry.size(panel.coefficient("%p") * size_bytes))
+        all_tiles = Ahead(following, 1, f.maximum(rows, 1))
+        before = f.mul(f.sub(first, begin), f.mul(terms, plan.tile * size_bytes))
+        return replace(all_tiles.moved(f, before), count=count)
 
     def _starts(
         self,
         rows: list[dict[str, Value]],
         panel: Value,
-        pieces: Sequence[_Piece],
+        pieces: Sequence[Piece],
         names: Mapping[str, Value],
         terms: Mapping[str, Value],
     ) -> tuple[list[Value], dict[int, Value]]:
@@ -494,7 +512,7 @@ class ContractEmitter(NestEmitter):
         self,
         rows: list[dict[str, Value]],
         panel: Value,
-        pieces: Sequence[_Piece],
+        pieces: Sequence[Piece],
         names: Mapping[str, Value],
         sums: Sequence[Value],
     ) -> None:
@@ -520,19 +538,6 @@ class ContractEmitter(NestEmitter):
         at = evaluate(self._f, offset, names, self._ranges)
         return self._f.element(base, at, read.dtype.size_bytes)
 
-    def _widened(self, read: Read, address: Value, width: int) -> Value:
-        """Elements that stand side by side, as f32."""
-        f, dtype = self._f, read.dtype
-        element = memory_type(dtype, self._machine)
-        raw = f.load(vector_type(element, width), address, dtype.size_bytes)
-        return decode(f, dtype, raw, self._machine)
-
-    def _spread(self, address: Value, width: int, wide: bool) -> Value:
-        """An element of the left operand in all lanes; a narrow one is widened there."""
-        f, dtype = self._f, F32 if wide else self._plan.left.dtype
-        raw = f.load(memory_type(dtype, self._machine), address, dtype.size_bytes)
-        return decode(f, dtype, f.splat(raw, width), self._machine)
-
     def _widen(self, lefts: Sequence[Value], size: Value) -> list[Value]:
         """A run of each row into scratch, as f32; returns where they stand now."""
         plan, f = self._plan, self._f
@@ -544,7 +549,8 @@ class ContractEmitter(NestEmitter):
 
         def some(k: Value, _: list[Value]) -> None:
             for source, target in zip(lefts, rows, strict=True):
-                value = self._widened(plan.left, f.element(source, k, size_bytes), lanes)
+                place = f.element(source, k, size_bytes)
+                value = widened(f, self._machine, plan.left.dtype, place, lanes)
                 f.store(value, f.element(target, k, 4), 4)
 
         f.loop(0, size, lanes, some)
@@ -554,8 +560,9 @@ class ContractEmitter(NestEmitter):
         self,
         left: list[Value],
         right: dict[int, Value],
-        pieces: Sequence[_Piece],
+        pieces: Sequence[Piece],
         start: list[Value],
+        ahead: Ahead | None,
     ) -> list[Value]:
         """Loops over the sums, the innermost unrolled."""
         plan, f = self._plan, self._f
@@ -563,7 +570,11 @@ class ContractEmitter(NestEmitter):
         a_bytes, b_bytes = plan.left.dtype.size_bytes, plan.right.dtype.size_bytes
 
         def nest(
-            axes: Sequence[Axis], lefts: list[Value], rights: dict[int, Value], acc: list[Value]
+            axes: Sequence[Axis],
+            lefts: list[Value],
+            rights: dict[int, Value],
+            acc: list[Value],
+            ahead: Ahead | None,
         ) -> list[Value]:
             axis, rest = axes[0], axes[1:]
             size = self._entry.size(axis.size)
@@ -574,13 +585,14 @@ class ContractEmitter(NestEmitter):
                 def outer(i: Value, carried: list[Value]) -> list[Value]:
                     a_at, b_at = f.mul(i, a_step), f.mul(i, b_step)
                     moved = {q: f.offset(p, b_at) for q, p in rights.items()}
-                    return nest(rest, [f.offset(p, a_at) for p in lefts], moved, carried)
+                    then = None if ahead is None else ahead.moved(f, b_at)
+                    return nest(rest, [f.offset(p, a_at) for p in lefts], moved, carried, then)
 
                 return f.loop(0, size, 1, outer, acc)
 
-            return self._run(axis, size, lefts, rights, pieces, acc)
+            return self._run(axis, size, lefts, rights, pieces, acc, ahead)
 
-        return nest(plan.sums, left, right, start)
+        return nest(plan.sums, left, right, start, ahead)
 
     def _run(
         self,
@@ -588,103 +600,25 @@ class ContractEmitter(NestEmitter):
         size: Value,
         lefts: list[Value],
         rights: dict[int, Value],
-        pieces: Sequence[_Piece],
+        pieces: Sequence[Piece],
         acc: list[Value],
+        ahead: Ahead | None,
     ) -> list[Value]:
         """`size` terms along the innermost sum."""
         plan, f = self._plan, self._f
-        a_step, b_step = (
-            self._entry.size(r.access.offset.coefficient(axis.name) * r.dtype.size_bytes)
+        left, right = (
+            Strip(
+                r.dtype,
+                self._entry.size(r.access.offset.coefficient(axis.name) * r.dtype.size_bytes),
+            )
             for r in (plan.left, plan.right)
         )
-        if plan.packed:
-            b_step = integer(plan.tile * 4)
-        wide = bool(plan.widened_bytes)
-        if wide:
-            lefts, a_step = self._widen(lefts, size), integer(4)
-
-        def steps(k: Value, carried: list[Value], count: int) -> list[Value]:
-            return self._steps(lefts, rights, pieces, k, count, a_step, b_step, carried, wide)
-
-        known = size.constant
-        if known is not None:
-            whole = integer(known - known % UNROLL)
-        else:
-            whole = f.binary("and", size, -UNROLL)
-        start = integer(0)
-        if known is not None and known >= 2 * _PARTIAL_TERMS and len(acc) <= _FEW_SUMS:
-            start = integer(known - known % _PARTIAL_TERMS)
-            acc = self._partial_sums(start, acc, steps)
-        acc = f.loop(start, whole, UNROLL, lambda k, c: steps(k, c, UNROLL), acc)
-        if known is not None:
-            return steps(whole, acc, known % UNROLL) if known % UNROLL else acc
-        if plan.depth_block:  # Parts of a sum are cut between unrolled steps.
-            return acc
-        return f.loop(whole, size, 1, lambda k, c: steps(k, c, 1), acc)
-
-    def _partial_sums(
-        self,
-        whole: Value,
-        acc: list[Value],
-        steps: Callable[[Value, list[Value], int], list[Value]],
-    ) -> list[Value]:
-        """Terms 0 to `whole` as sums of partial sums: a product with few rows adds long
-        chains into few registers, whose rounding errors this keeps short (784 terms: at
-        most 1.2e-6 from f64 in one chain, 0.7e-6 so)."""
-        f = self._f
-
-        def block(first: Value, totals: list[Value]) -> list[Value]:
-            zero = [constant(v.type, 0.0) for v in totals]
-            end = f.add(first, _PARTIAL_TERMS)
-            part = f.loop(first, end, UNROLL, lambda k, c: steps(k, c, UNROLL), zero)
-            return [f.add(t, p) for t, p in zip(totals, part, strict=True)]
-
-        return f.loop(0, whole, _PARTIAL_TERMS, block, acc)
-
-    def _steps(
-        self,
-        lefts: list[Value],
-        rights: dict[int, Value],
-        pieces: Sequence[_Piece],
-        k: Value,
-        count: int,
-        a_step: Value,
-        b_step: Value,
-        acc: list[Value],
-        wide_left: bool,
-    ) -> list[Value]:
-        """`count` terms of the sums from term `k`."""
-        plan, f = self._plan, self._f
-        a_from, b_from = f.mul(k, a_step), f.mul(k, b_step)
-        a_at = [f.offset(p, a_from) for p in lefts]
-        b_at = {q: f.offset(p, b_from) for q, p in rights.items()}
-        known_b = b_step.constant
-        if known_b is not None and known_b <= 256 and count == UNROLL:
-            for pointer in b_at.values():
-                for line in range(0, known_b * count, 64):
-                    f.prefetch(f.offset(pointer, line + _PREFETCH_BYTES))
-        # Packed panels were widened when they were laid out.
-        right = replace(plan.right, dtype=F32) if plan.packed else plan.right
-        size_bytes = right.dtype.size_bytes
-        for u in range(count):
-            vectors = [
-                self._widened(
-                    right,
-                    f.offset(b_at[p.panel], f.add(f.mul(b_step, u), p.lane * size_bytes)),
-                    p.width,
-                )
-                for p in pieces
-            ]
-            for row, pointer in enumerate(a_at):
-                address = f.offset(pointer, f.mul(a_step, u))
-                wide = {
-                    w: self._spread(address, w, wide_left)
-                    for w in sorted({p.width for p in pieces})
-                }
-                for position, vector in enumerate(vectors):
-                    at = row * len(pieces) + position
-                    acc[at] = f.fma(wide[pieces[position].width], vector, acc[at])
-        return acc
+        if plan.packed:  # Panels were widened when they were laid out.
+            right = Strip(F32, integer(plan.tile * 4))
+        if plan.widened_bytes:
+            lefts, left = self._widen(lefts, size), Strip(F32, integer(4))
+        tile = Tile(f, self._machine, pieces, left, right, ahead)
+        return tile.add(lefts, rights, size, acc, whole_steps=bool(plan.depth_block))
 
     def _maps(self, context: Context, column: Value, width: int) -> None:
         """The maps at one row and one vector of columns."""

@@ -17,6 +17,7 @@ from headrace.base.symbols import ONE, Expr, as_expr, ceildiv, dim, product
 from headrace.kernel.description import Axis, Compute, Kernel, Load
 from headrace.targets.cpu.machine import Machine
 from headrace.targets.cpu.nest import Nest, Read, lower, stride
+from headrace.targets.cpu.products import UNROLL
 
 WIDENED = (F32, F16, BF16)
 """Element types of operands; the narrow ones are widened as they are loaded."""
@@ -24,9 +25,6 @@ WIDENED = (F32, F16, BF16)
 PANEL_COLUMNS = 16
 """Columns of a packed panel, on every CPU: variants for several share their weights."""
 _ACCUMULATORS = 12
-UNROLL = 4
-"""Terms of the innermost sum that are written out."""
-
 _L2_BYTES = 192 << 10
 """Weights of a column block up to this are reread for every row tile (L2 holds 512 KiB)."""
 

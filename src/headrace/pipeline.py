@@ -59,6 +59,7 @@ STEPS = (
     Step("tensor", "tensor-fold-constants", "weights become expressions of stored ones", _OPTIMISED),
     Step("tensor", "tensor-canonicalize", "known values show further simplifications", _OPTIMISED),
     Step("tensor", "tensor-eliminate-common-subexpressions", "folding makes equals", _OPTIMISED),
+    Step("tensor", "tensor-align-transposed-convolutions", "then each is one sum of products; stored kernels are known now", _OPTIMISED),
     Step("tensor", "tensor-eliminate-dead-code", "and leaves sources unused", _OPTIMISED),
     Step("flow", "flow-sink-reshapes", "bias and activation stay with the product", _OPTIMISED),
     Step("flow", "flow-form-dispatches{level={level}}", "operations that run as one launch"),

@@ -109,3 +109,19 @@ func.func public @main(%x: tensor<2x6xi32>) -> tensor<2x6xi32> {
   }) : (tensor<2x6xi32>) -> tensor<2x6xi32>
   func.return %r : tensor<2x6xi32>
 }
+
+// -----
+
+// A transposed convolution of stride 2: a sum over the taps that hit an element, a sub-pixel
+// being an axis of the weights.
+// CHECK: kernel(%d0 = 1, %d1 = 4, %d2 = 5, %d3 = 2, %d4 = 5, %d5 = 2)
+// CHECK: reduce(%r0 = 3, %r1 = 2, %r2 = 2)
+// CHECK: load in0[%d0, %r0, {{.*}}%r1{{.*}}, {{.*}}%r2{{.*}}] bounded
+// CHECK: load in1[%d1, %r0,
+// CHECK-NOT: select
+// CHECK: store %{{.*}} to out0[%d0, %d1, 2*%d2 + %d3, 2*%d4 + %d5]
+func.func public @main(%x: tensor<1x3x5x5xf32>) -> tensor<1x4x10x10xf32> {
+  %w = tensor.parameter @w : tensor<4x3x4x4xf32>
+  %0 = "tensor.convolution"(%x, %w) <{window_strides = array<i64: 1, 1>, padding_low = #hr.exprs<["2", "2"]>, padding_high = #hr.exprs<["2", "2"]>, lhs_dilation = array<i64: 2, 2>, rhs_dilation = array<i64: 1, 1>, feature_group_count = array<i64: 1>}> : (tensor<1x3x5x5xf32>, tensor<4x3x4x4xf32>) -> tensor<1x4x10x10xf32>
+  func.return %0 : tensor<1x4x10x10xf32>
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from headrace.base.dtypes import DType
@@ -66,20 +66,31 @@ def _reaches_no_further(
     index: Expr, axes: Sequence[Axis], size: Expr, low: int, high: int
 ) -> bool:
     """Whether an index stays within `-low` and `size - 1 + high` for all points."""
-    names = [a.name for a in axes]
-    if not index.is_linear_in(names) or any(
-        n.startswith("%") and n not in names for n in index.names
-    ):
+    names = {a.name for a in axes}
+    if any(n.startswith("%") and n not in names for n in index.names):
         return False
-    for name in names:
-        factor = index.coefficient(name)
-        if not factor.is_constant or factor.value < 0:
-            return False
+    if not _rises(index, names):
+        return False
     first = index.substitute(dict.fromkeys(names, 0))
     last = index.substitute({a.name: a.size - 1 for a in axes})
     beyond = at_most(last - (size - 1 + high))
     before = first + low
     return before.is_constant and before.value >= 0 and beyond.is_constant and beyond.value <= 0
+
+
+def _rises(expr: Expr, names: Set[str]) -> bool:
+    """Whether an expression never falls as one of the names grows."""
+    for monomial, coefficient in expr.terms:
+        if not (Expr(((monomial, coefficient),)).names & names):
+            continue
+        if len(monomial) != 1 or monomial[0][1] != 1 or coefficient < 0:
+            return False
+        atom = monomial[0][0]
+        if isinstance(atom, Operation):
+            numerator, divisor = atom.operands if atom.name == "floordiv" else (ZERO, ZERO)
+            if not divisor.is_constant or divisor.value <= 0 or not _rises(numerator, names):
+                return False
+    return True
 
 
 def at_most(expr: Expr) -> Expr:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ from headrace.flow.lowering.frame import Frame
 from headrace.flow.lowering.indexing import Index
 from headrace.flow.lowering.operations import integers, is_elementwise, operation_name
 from headrace.flow.lowering.pull import Pull
+from headrace.flow.lowering.subpixels import Subpixels, subpixels
 from headrace.ir.locations import places
 from headrace.ir.types import dtype_of, shape_of
 from headrace.kernel.description import Axis, Combiner, Compute, Constant, Scalar
@@ -282,10 +284,10 @@ def _dot_general(operation: t.DotGeneralOp, pull: Pull) -> Fold:
 def _convolution(operation: t.ConvolutionOp, pull: Pull) -> Fold:
     right_shape = shape_of(operation.rhs)
     (groups,) = integers(operation.feature_group_count)
-    strides = integers(operation.window_strides)
-    dilations = integers(operation.rhs_dilation)
-    spread = integers(operation.lhs_dilation)
-    n, oc, *outputs = pull.frame.outer_index
+    cuts = subpixels(operation)
+    outer = iter(pull.frame.outer_index)
+    n, oc = next(outer), next(outer)
+    outputs = [(next(outer), ZERO if cut is None else next(outer)) for cut in cuts]
     axes: list[Axis] = []
 
     def axis(size: Expr) -> Expr:
@@ -295,24 +297,55 @@ def _convolution(operation: t.ConvolutionOp, pull: Pull) -> Fold:
         return dim(axes[-1].name)
 
     ic = axis(right_shape[1])
-    window = [axis(size) for size in right_shape[2:]]
+    window = [
+        axis(size if cut is None else as_expr(cut.taps))
+        for size, cut in zip(right_shape[2:], cuts, strict=True)
+    ]
     axes = axes or [Axis("%r0", ONE)]
     pull.know(axes)
     channel = ic
     if groups != 1:
         outputs_a_group = right_shape[0] // groups
         channel = (oc // outputs_a_group) * right_shape[1] + ic
-    index = (
-        n,
-        channel,
-        *(
-            o * s + w * d
-            for o, s, w, d in zip(outputs, strides, window, dilations, strict=True)
-        ),
+    left = _spread_element(operation, pull, (n, channel), outputs, window, cuts)
+    taps = tuple(
+        tap if cut is None else cut.kernel_index(within, tap)
+        for (_, within), tap, cut in zip(outputs, window, cuts, strict=True)
     )
-    low = (ZERO, ZERO, *operation.padding_low.exprs)
-    high = (ZERO, ZERO, *operation.padding_high.exprs)
-    zero = python_scalar(0, dtype_of(operation.lhs))
-    left = _padded(pull, operation.lhs, index, low, high, (1, 1, *spread), zero)
-    right = pull.value(operation.rhs, (oc, ic, *window))
+    right = pull.value(operation.rhs, (oc, ic, *taps))
     return _sum(axes, *_products(pull.body, left, right, dtype_of(operation.result)))
+
+
+def _spread_element(
+    operation: t.ConvolutionOp,
+    pull: Pull,
+    index: Index,
+    outputs: Sequence[tuple[Expr, Expr]],
+    window: Sequence[Expr],
+    cuts: Sequence[Subpixels | None],
+) -> str:
+    """The image's element for a tap; `outputs` are pixels with what is within them."""
+    strides = integers(operation.window_strides)
+    dilations = integers(operation.rhs_dilation)
+    spread = list(integers(operation.lhs_dilation))
+    low, high = list(operation.padding_low.exprs), list(operation.padding_high.exprs)
+    at: list[Expr] = []
+    shape = shape_of(operation.result)[2:]
+    for d, ((pixel, within), tap, cut) in enumerate(zip(outputs, window, cuts, strict=True)):
+        if cut is None:
+            at.append(pixel * strides[d] + tap * dilations[d])
+            continue
+        at.append(cut.input_index(pixel, within, tap))
+        inside = cut.is_inside(shape[d] // cut.stride, shape_of(operation.lhs)[2 + d])
+        # The padding is in the index already; an amount says only that it may leave.
+        spread[d], low[d], high[d] = 1, ZERO, ZERO if inside else ONE
+    zero = python_scalar(0, dtype_of(operation.lhs))
+    return _padded(
+        pull,
+        operation.lhs,
+        (*index, *at),
+        (ZERO, ZERO, *low),
+        (ZERO, ZERO, *high),
+        (1, 1, *spread),
+        zero,
+    )

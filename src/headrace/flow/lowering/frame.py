@@ -1,7 +1,7 @@
 """Where in a kernel's domain a value is computed.
 
 A *frame* is the domain of one dispatch: outer axes, one a dimension of the root
-reduction's result, and inner axes, one a dimension that the root folds. The *chain* is
+reduction's result (two where a transposed convolution is cut), and inner axes, one a dimension that the root folds. The *chain* is
 what depends on the root. For every value of the chain the frame knows its coordinates:
 element `coordinates[v]` of `v` is computed at the point (outer, inner). An operation
 whose coordinates do not follow from its operands' cannot be in the dispatch:
@@ -17,6 +17,7 @@ from xdsl.ir import Operation, SSAValue
 from headrace.base.symbols import ONE, ZERO, Expr, dim
 from headrace.flow.lowering.indexing import Index, reshape_index
 from headrace.flow.lowering.operations import integers, is_elementwise, is_reduction
+from headrace.flow.lowering.subpixels import outer_axes
 from headrace.ir.types import shape_of
 from headrace.tensor import dialect as t
 
@@ -70,7 +71,7 @@ class Frame:
         if isinstance(root, t.ReduceOp):
             full = shape_of(root.inputs[0])
             folded = set(integers(root.dimensions))
-            axes = iter(frame.outer_index)
+            kept = iter(frame.outer_index)
             inner: list[tuple[str, Expr]] = []
             index: list[Expr] = []
             for n, size in enumerate(full):
@@ -78,10 +79,14 @@ class Frame:
                     inner.append((f"%x{len(inner)}", size))
                     index.append(dim(inner[-1][0]))
                 else:
-                    index.append(next(axes))
+                    index.append(next(kept))
             frame = Frame(outer, tuple(inner), full, tuple(index))
+        at = frame.outer_index
+        if isinstance(root, t.ConvolutionOp):
+            axes, at = outer_axes(root)
+            frame = Frame(axes)
         for result in root.results:
-            frame.coordinates[result] = frame.outer_index
+            frame.coordinates[result] = at
         return frame
 
     def copy(self) -> Frame:

@@ -58,14 +58,14 @@ def _slice_rule(kernel: Kernel, plan: ContractPlan) -> SliceRule | None:
     operand = plan.right.access.place
     assert isinstance(operand, int)
     weight = kernel.operands[operand]
-    if not weight.constant or plan.batch:
+    if not weight.constant:
         return None
     panel = plan.right.access.offset.substitute({plan.column.name: dim("%p") * plan.tile})
     if not panel.is_linear_in(["%p"]):
         return None
     stride = panel.coefficient("%p")
-    depth = product(a.size for a in plan.sums)
-    if stride != depth * plan.tile:
+    # A panel is all of its columns: of every term and every batch point.
+    if stride * plan.panel_count != weight.layout.size:
         return None
     return SliceRule(operand, 1, stride * (plan.column_block * weight.dtype.size_bytes))
 

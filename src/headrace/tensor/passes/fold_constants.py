@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xdsl.ir import Operation
+from xdsl.ir import Operation, SSAValue
 
 from headrace.base.parameters import ExpressionSource
 from headrace.ir.locations import fused_location
@@ -46,7 +46,7 @@ class FoldConstants(Pass):
             for operation in list(block.ops):
                 if isinstance(operation, _STAY) or not is_pure(operation):
                     continue
-                _ = _fold_to_constants(operation) or _fold_to_parameter(operation, model)
+                _ = _fold_to_constants(operation) or fold_to_parameter(operation, model)
             for operation in reversed(list(block.ops)):
                 erase_if_dead(operation, lambda _: None)
         if set(model.parameters) != before:
@@ -84,18 +84,24 @@ def _no_parameters(name: str) -> object:
     raise KeyError(name)
 
 
-def _fold_to_parameter(operation: Operation, model: Model) -> bool:
+def fold_to_parameter(
+    operation: Operation, model: Model, *, may_grow: bool = False
+) -> SSAValue | None:
+    """Puts a parameter in place of an operation on known values; None where it cannot.
+
+    `may_grow`: even where more is stored then.
+    """
     if not operation.operands:
-        return False
+        return None
     source = expression_of(operation, model)
-    if source is None or grows_too_much(source):
-        return False
+    if source is None or (grows_too_much(source) and not may_grow):
+        return None
     builder = RewriteBuilder(operation)
     builder.location = fused_location([operation])
     name = _add_parameter(model, operation, source)
-    result = operation.results[0]
-    replace(operation, [builder.parameter(name, dtype_of(result), source.shape)])
-    return True
+    made = builder.parameter(name, dtype_of(operation.results[0]), source.shape)
+    replace(operation, [made])
+    return made
 
 
 def _add_parameter(model: Model, operation: Operation, source: ExpressionSource) -> str:

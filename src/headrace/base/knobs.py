@@ -49,13 +49,13 @@ MODEL_CACHE = Knob(
 HIDE_DEVICE_MEMORY = Knob(
     "HEADRACE_HIDE_DEVICE_MEMORY", "bytes of a GPU's free memory to leave alone, for tests"
 )
-CUDA_SYNCHRONOUS = Knob(
-    "HEADRACE_CUDA_SYNCHRONOUS",
+GPU_SYNCHRONOUS = Knob(
+    "HEADRACE_GPU_SYNCHRONOUS",
     "waits for every command on a GPU, so that an error names the one that fails",
     "0",
 )
 
-KNOBS = (DEBUG, CACHE_DIR, XDG_CACHE_HOME, MODEL_CACHE, HIDE_DEVICE_MEMORY, CUDA_SYNCHRONOUS)
+KNOBS = (DEBUG, CACHE_DIR, XDG_CACHE_HOME, MODEL_CACHE, HIDE_DEVICE_MEMORY, GPU_SYNCHRONOUS)
 
 
 def cache_directory() -> Path:

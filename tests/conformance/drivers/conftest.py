@@ -14,22 +14,72 @@ os.environ.setdefault("HEADRACE_CACHE_DIR", tempfile.mkdtemp(prefix="headrace-te
 
 
 @pytest.fixture(scope="session")
-def streaming_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An MLP of 8 layers of 4 MiB."""
+def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """By device class, an MLP of 8 layers of 4 MiB with a symbolic batch."""
     from runtime_models import Mlp
 
-    return Mlp((1024,) * 9, seed=3).write(tmp_path_factory.mktemp("drivers") / "mlp.hrx")
+    folder = tmp_path_factory.mktemp("drivers")
+    return {
+        "cpu": Mlp((1024,) * 9, seed=3).write(folder / "mlp.hrx"),
+        "vulkan": _compiled(folder),
+    }
 
 
-@pytest.fixture(params=["cpu", "cpu-1", "null"])
+def _compiled(folder: Path) -> Path:
+    """The MLP as a user compiles it for Vulkan."""
+    import numpy as np
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    import headrace
+
+    random = np.random.default_rng(3)
+    nodes, weights, value = [], [], "x"
+    for layer in range(8):
+        w = (random.standard_normal((1024, 1024)) / 32).astype(np.float32)
+        b = random.standard_normal(1024).astype(np.float32)
+        weights += [numpy_helper.from_array(w, f"w{layer}")]
+        weights += [numpy_helper.from_array(b, f"b{layer}")]
+        result = "y" if layer == 7 else f"h{layer}"
+        nodes += [
+            helper.make_node("MatMul", [value, f"w{layer}"], [f"m{layer}"]),
+            helper.make_node("Add", [f"m{layer}", f"b{layer}"], [f"a{layer}"]),
+            helper.make_node("Relu", [f"a{layer}"], [result]),
+        ]
+        value = result
+    graph = helper.make_graph(
+        nodes,
+        "mlp",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 1024])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 1024])],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    onnx.save(model, folder / "mlp.onnx")
+    return headrace.compile(folder / "mlp.onnx", folder / "vulkan.hrx", targets=["vulkan"])
+
+
+@pytest.fixture
+def streaming_path(device, paths) -> Path:
+    """The MLP compiled for the device."""
+    return paths[device.device_class]
+
+
+@pytest.fixture(params=["cpu", "cpu-1", "null", "vulkan"])
 def device(request: pytest.FixtureRequest):
-    """Each driver that runs the CPU's programs, opened."""
+    """Each driver, opened."""
     from headrace.runtime.drivers.table import open_device
 
+    if request.param == "vulkan":
+        from headrace.runtime.drivers.vulkan_instance import missing
+
+        if reason := missing():
+            pytest.skip(reason)
     opened = {
         "cpu": lambda: open_device("cpu", threads=2),
         "cpu-1": lambda: open_device("cpu", threads=1),
         "null": lambda: open_device("null", threads=2),
+        "vulkan": lambda: open_device("vulkan"),
     }[request.param]()
     yield opened
     opened.close()

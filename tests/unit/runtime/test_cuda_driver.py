@@ -192,7 +192,7 @@ def test_calibration_times_every_launch(mlp_path):
 
 @pytest.mark.parametrize("synchronous", ["0", "1"])
 def test_a_refused_launch_names_the_users_node(mlp_path, monkeypatch, synchronous):
-    monkeypatch.setenv("HEADRACE_CUDA_SYNCHRONOUS", synchronous)
+    monkeypatch.setenv("HEADRACE_GPU_SYNCHRONOUS", synchronous)
     device = FakeDevice()
     x = np.ones((1, 1024), np.float32)
     with opened(mlp_path, device, weight_budget="50%") as module:

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from headrace.artifact import schema
-from headrace.base.knobs import CUDA_SYNCHRONOUS, HIDE_DEVICE_MEMORY
+from headrace.base.knobs import GPU_SYNCHRONOUS, HIDE_DEVICE_MEMORY
 from headrace.plan.budget import parse_size
 from headrace.plan.model import Plan
 from headrace.plan.profile import Profile, two_digits
@@ -59,7 +59,7 @@ class CudaDevice:
     @property
     def synchronous(self) -> bool:
         """Whether each command is waited for, so that an error is that command's."""
-        return CUDA_SYNCHRONOUS.enabled
+        return GPU_SYNCHRONOUS.enabled
 
     @property
     def properties(self) -> DeviceProperties:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from headrace.plan.model import Address, Plan, PlannedCopy, PlannedDispatch, Pla
 from headrace.runtime.drivers.cuda_calls import CudaCalls
 from headrace.runtime.drivers.cuda_link import CudaCode, Kernel
 from headrace.runtime.drivers.cuda_weights import CudaWeights
+from headrace.runtime.drivers.plan_parts import locations
 
 _TRAILING_POINTERS = 2
 """Triton's own global and profile scratch, which our code never uses."""
@@ -172,29 +173,3 @@ class Commands:
         notes = (f"while running '{command.symbol}'", *first.notes)
         places = locations(self._function, command)
         return error(first.code, first.fact, at=places, notes=notes, helps=first.helps)
-
-
-def locations(function: schema.EntryFunction, command: PlannedDispatch) -> tuple[str, ...]:
-    """The user's nodes that a planned dispatch computes."""
-    found: dict[str, None] = {}
-    for index, dispatch in _dispatches(function.body):
-        same = (index, dispatch.executable, dispatch.entry_point)
-        if dispatch.location and same == (
-            command.command,
-            command.executable,
-            command.entry_point,
-        ):
-            found[dispatch.location] = None
-    return tuple(found)
-
-
-def _dispatches(block: schema.Block) -> Iterator[tuple[int, schema.Dispatch]]:
-    for index, command in enumerate(block.commands):
-        if isinstance(command, schema.Dispatch):
-            yield index, command
-        elif isinstance(command, schema.If):
-            yield from _dispatches(command.then)
-            yield from _dispatches(command.otherwise)
-        elif isinstance(command, schema.Loop):
-            yield from _dispatches(command.before)
-            yield from _dispatches(command.body)

@@ -13,7 +13,6 @@ A plan with branches runs a graph per straight run; the host reads each conditio
 from __future__ import annotations
 
 import ctypes
-import itertools
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -28,15 +27,7 @@ from headrace.runtime.drivers.cuda_commands import Commands, Spaces
 from headrace.runtime.drivers.cuda_link import CudaCode
 from headrace.runtime.drivers.cuda_memory import CudaState
 from headrace.runtime.drivers.cuda_weights import CudaWeights
-
-
-def straight_runs(plan: Plan) -> list[tuple[int, int]]:
-    """Ranges of commands `(begin, end)` without a branch, jump or target inside."""
-    cuts = {0, len(plan.commands)}
-    for number, command in enumerate(plan.commands):
-        if isinstance(command, PlannedBranch | PlannedJump):
-            cuts |= {number, number + 1, command.target}
-    return list(itertools.pairwise(sorted(cuts)))
+from headrace.runtime.drivers.plan_parts import straight_runs
 
 
 class _Handles:

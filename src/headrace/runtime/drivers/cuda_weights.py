@@ -11,8 +11,6 @@ places need no table. Kernels read rows of a table over the link where they stan
 
 from __future__ import annotations
 
-import ctypes
-import threading
 import weakref
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -23,6 +21,7 @@ from headrace.base.errors import error
 from headrace.plan.model import Address, Plan
 from headrace.runtime.drivers.cuda_calls import CudaCalls
 from headrace.runtime.drivers.cuda_memory import PinnedBuffer
+from headrace.runtime.drivers.host_copies import copy_in_threads
 from headrace.runtime.memory import Slab, advise, page_aligned
 from headrace.runtime.ranges import merged, without
 from headrace.runtime.weights.mapping import DONT_NEED, PoolMapping
@@ -31,32 +30,6 @@ _BOUNCE_BYTES = 16 << 20
 """Of each of the two buffers that resident weights are loaded through."""
 
 _IN_PLACE = -2
-
-
-_COPY_THREADS = 4
-"""One thread copies 7 GB/s, four 27, more no more (measured, docs/measured/h200.md)."""
-
-_COPY_BYTES = 1 << 20
-"""The least that is worth a thread."""
-
-
-def copy_in_threads(target: int, source: int, size_bytes: int) -> None:
-    """Copies host memory; pages of `source` that are not there yet are read."""
-    count = max(1, min(_COPY_THREADS, size_bytes // _COPY_BYTES))
-    part = -(-size_bytes // count)
-
-    def copy(begin: int) -> None:
-        # ctypes lets other threads run meanwhile.
-        ctypes.memmove(target + begin, source + begin, min(part, size_bytes - begin))
-
-    threads = [
-        threading.Thread(target=copy, args=(begin,)) for begin in range(part, size_bytes, part)
-    ]
-    for thread in threads:
-        thread.start()
-    copy(0)
-    for thread in threads:
-        thread.join()
 
 
 class HostPool:

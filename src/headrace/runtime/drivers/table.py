@@ -11,6 +11,7 @@ _DRIVERS = {
     "cpu": ("headrace.runtime.drivers.cpu", "CpuDevice"),
     "cuda": ("headrace.runtime.drivers.cuda", "CudaDevice"),
     "null": ("headrace.runtime.drivers.null", "NullDevice"),
+    "vulkan": ("headrace.runtime.drivers.vulkan", "VulkanDevice"),
 }
 """Name: module and class; a class takes the driver's options by keyword."""
 
@@ -24,14 +25,15 @@ def open_device(name: str, **options: Any) -> Any:
     """Opens a device: a `drivers.api.Device`.
 
     Args:
-        name: `cpu`, `null`, ...
+        name: `cpu`, `cuda`, `vulkan`, ...; `vulkan:NAME` picks the device whose name holds it.
         options: of that driver (`threads` for `cpu`); those that are None are left out.
 
     Raises:
         HeadraceError HR4013: no such device. The driver's own errors.
     """
-    found = _DRIVERS.get(name)
-    if found is None:
+    driver, _, wanted = name.partition(":")
+    found = _DRIVERS.get(driver)
+    if found is None or (wanted and driver != "vulkan"):
         raise error(
             "HR4013",
             f"there is no device '{name}'",
@@ -39,4 +41,6 @@ def open_device(name: str, **options: Any) -> Any:
         )
     module, kind = found
     given = {key: value for key, value in options.items() if value is not None}
+    if wanted:
+        given["wanted"] = wanted
     return getattr(importlib.import_module(module), kind)(**given)

@@ -57,11 +57,15 @@ VkMemoryRequirements VkQueueFamilyProperties
 OWN_STRUCTURES = """
 # VK_KHR_cooperative_matrix came after the registry that Debian 12 ships (1.3.239).
 class VkPhysicalDeviceCooperativeMatrixFeaturesKHR(Structure):
+    """Which of the extension's features are there, or are wanted."""
+
     STYPE = 1000506000
     _fields_ = [("sType", c_int32), ("pNext", c_void_p), ("cooperativeMatrix", c_uint32), ("cooperativeMatrixRobustBufferAccess", c_uint32)]
 
 
 class VkCooperativeMatrixPropertiesKHR(Structure):
+    """One size and type of product that the device has."""
+
     STYPE = 1000506001
     _fields_ = [("sType", c_int32), ("pNext", c_void_p), ("MSize", c_uint32), ("NSize", c_uint32), ("KSize", c_uint32), ("AType", c_int32), ("BType", c_int32), ("CType", c_int32), ("ResultType", c_int32), ("saturatingAccumulation", c_uint32), ("scope", c_int32)]
 """
@@ -156,7 +160,7 @@ class Registry:
         ]
         fields = [self._member(m) for m in members]
         kind = next((m.get("values") for m in members if m.get("values")), None)
-        lines = [f"class {name}(Structure):"]
+        lines = [f"class {name}(Structure):", f'    """`{name}` as the registry has it."""']
         if kind:
             lines.append(f"    STYPE = {self.constants[kind]}")
         lines.append("    _fields_ = [" + ", ".join(f'("{n}", {t})' for n, t in fields) + "]")

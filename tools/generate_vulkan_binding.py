@@ -54,7 +54,7 @@ VkSemaphoreTypeCreateInfo VkSemaphoreWaitInfo VkPhysicalDeviceMemoryProperties2
 VkMemoryRequirements VkQueueFamilyProperties
 """
 
-OWN_STRUCTURES = """
+OWN_STRUCTURES = '''
 # VK_KHR_cooperative_matrix came after the registry that Debian 12 ships (1.3.239).
 class VkPhysicalDeviceCooperativeMatrixFeaturesKHR(Structure):
     """Which of the extension's features are there, or are wanted."""
@@ -68,7 +68,7 @@ class VkCooperativeMatrixPropertiesKHR(Structure):
 
     STYPE = 1000506001
     _fields_ = [("sType", c_int32), ("pNext", c_void_p), ("MSize", c_uint32), ("NSize", c_uint32), ("KSize", c_uint32), ("AType", c_int32), ("BType", c_int32), ("CType", c_int32), ("ResultType", c_int32), ("saturatingAccumulation", c_uint32), ("scope", c_int32)]
-"""
+'''
 
 _BASE = {
     "uint32_t": "c_uint32", "int32_t": "c_int32", "uint64_t": "c_uint64",

@@ -227,3 +227,8 @@ class Machine(ABC):
     def native_encode(self, dtype: DType, value: Value) -> Value | None:
         """The bits of a float rounded to nearest even, where the machine has that itself."""
         return None
+
+    def native_extreme(self, operation: str, left: Value, right: Value) -> Value | None:
+        """`maximum` or `minimum` of floats, where the machine's propagates NaN and orders
+        zeros by their sign."""
+        return None

@@ -208,6 +208,9 @@ def maximum(left: Value, right: Value) -> Value:
     """NaN where either is NaN; +0 above -0."""
     if not left.is_float:
         return left.gt(right).select(left, right)
+    native = left.machine.native_extreme("maximum", left, right)
+    if native is not None:
+        return native
     both = (left.bits & right.bits).bitcast(left.type)
     larger = left.eq(right).select(both, left.gt(right).select(left, right))
     return _or_nan(left, right, larger)
@@ -217,6 +220,9 @@ def minimum(left: Value, right: Value) -> Value:
     """NaN where either is NaN; -0 below +0."""
     if not left.is_float:
         return left.lt(right).select(left, right)
+    native = left.machine.native_extreme("minimum", left, right)
+    if native is not None:
+        return native
     both = (left.bits | right.bits).bitcast(left.type)
     smaller = left.eq(right).select(both, left.lt(right).select(left, right))
     return _or_nan(left, right, smaller)

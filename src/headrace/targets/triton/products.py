@@ -23,14 +23,13 @@ from headrace.kernel.description import (
 )
 from headrace.kernel.lanes.machine import compute_type
 from headrace.kernel.target import LayoutWish, SliceRule
+from headrace.targets.triton.source import TENSOR_CORE_NAMES
 
 _LEAST_PROGRAMS = 264
 """Two for each multiprocessor of the largest GPUs; smaller tiles are chosen until then."""
 
 _UNKNOWN_SIZE = 64
 """What a size that is only known at run time is taken for."""
-
-TENSOR_CORE_NAMES = {"f16": "tl.float16", "bf16": "tl.bfloat16"}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from headrace.base.dtypes import DType
 from headrace.base.symbols import ZERO, Expr
 from headrace.kernel.description import Axis, Kernel
 from headrace.kernel.lanes.lower import Lowering
@@ -16,7 +15,7 @@ from headrace.kernel.lanes.machine import MachineType, Value, raw_type
 from headrace.kernel.lanes.scalar import element_dtype
 from headrace.kernel.target import SliceRule
 from headrace.targets.triton.naive import TritonSource
-from headrace.targets.triton.products import TENSOR_CORE_NAMES, flat_size
+from headrace.targets.triton.products import flat_size
 from headrace.targets.triton.source import (
     FIRST_WORKGROUP,
     TRITON_NAMES,
@@ -125,14 +124,6 @@ class TileWriter(SourceWriter):
         if names:
             suffix = f", mask=tl.broadcast_to({' & '.join(names)}, {self.shape})"
         self._line(f"tl.store({place}, {stored}{suffix})")
-
-    def native_decode(self, dtype: DType, bits: Value) -> Value | None:
-        name = TENSOR_CORE_NAMES.get(dtype.name)
-        if name is None:
-            return None
-        text: Text = bits.handle
-        narrow = f"{text.name}.to(tl.uint16).to({name}, bitcast=True).to(tl.float32)"
-        return Value(self, "f32", self._define(narrow, block=text.block))
 
     # -- the parts of a product ---------------------------------------------------------
 

@@ -6,9 +6,12 @@ asks for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from headrace.kernel.description import Kernel
@@ -69,6 +72,25 @@ def _tensor(array: Any, pointer: str) -> HostTensor:
     return HostTensor(array.reshape(-1), _NUMPY_OF.get(name, name))
 
 
+@contextmanager
+def _rounding_bfloat16() -> Iterator[None]:
+    """The interpreter cuts fp32 off where bf16 ends; GPUs round to nearest even, and so do we."""
+    module: Any = importlib.import_module("triton.runtime.interpreter")
+    language: Any = importlib.import_module("triton.language")
+    plain = module._convert_float
+
+    def convert(array: Any, source: Any, target: Any, rounding: Any) -> Any:
+        if source == language.float32 and target == language.bfloat16:
+            return array.view(np.float32).astype(ml_dtypes.bfloat16).view(np.uint16)
+        return plain(array, source, target, rounding)
+
+    module._convert_float = convert
+    try:
+        yield
+    finally:
+        module._convert_float = plain
+
+
 def run(
     kernel: Kernel,
     buffers: list[Any],
@@ -93,4 +115,5 @@ def run(
     tensors = [_tensor(a, p) for a, p in zip(arrays, pointers, strict=True)]
     sizes = [dims[name] for name in kernel.dims]
     grid = tuple(w.evaluate(dict(dims)) for w in source.workgroups)
-    function[grid](*tensors, 0, 0, 0, *sizes)
+    with _rounding_bfloat16():
+        function[grid](*tensors, 0, 0, 0, *sizes)

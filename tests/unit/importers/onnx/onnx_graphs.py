@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import onnx
 import onnxruntime
 from onnx import helper, numpy_helper
 
+import headrace
 from headrace.importers.onnx.reader import import_model
 from headrace.ir.model import Model
 from headrace.ir.types import shape_of
@@ -65,6 +67,30 @@ def result_shapes(model: Model) -> list[str]:
     return [" x ".join(str(s) for s in shape_of(v)) for v in last.operands]
 
 
+def on_cpu(model: Model, inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Compiles for the CPU and runs: the outputs by name."""
+    path = folder / "model.hrx"
+    headrace.compile(model, path, jobs=1)
+    with headrace.load(path, threads=1) as module:
+        results = module(**inputs)
+        return {o.name: np.array(results[n]) for n, o in enumerate(module.outputs)}
+
+
+def check_on_cpu(
+    proto: onnx.ModelProto,
+    inputs: Mapping[str, Any],
+    folder: Path,
+    *,
+    tolerance: float = 1e-5,
+    wanted: Sequence[Any] | None = None,
+) -> None:
+    """Interpreter and compiled model against onnxruntime, or against `wanted`."""
+    model = import_model(proto)
+    expected = _peer(proto, inputs) if wanted is None else wanted
+    _compare(proto, run(model, dict(inputs)), expected, tolerance)
+    _compare(proto, on_cpu(model, inputs, folder), expected, tolerance)
+
+
 def check(
     proto: onnx.ModelProto,
     inputs: Mapping[str, Any],
@@ -74,12 +100,21 @@ def check(
 ) -> Model:
     """Imports, runs by the interpreter, and compares with onnxruntime."""
     model = import_model(proto, dimensions=dimensions)
-    got = run(model, dict(inputs))
+    _compare(proto, run(model, dict(inputs)), _peer(proto, inputs), tolerance)
+    return model
+
+
+def _peer(proto: onnx.ModelProto, inputs: Mapping[str, Any]) -> Sequence[Any]:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(proto.SerializeToString(), options)
-    wanted = session.run(None, dict(inputs))
+    return session.run(None, dict(inputs))
+
+
+def _compare(
+    proto: onnx.ModelProto, got: Mapping[str, Any], wanted: Sequence[Any], tolerance: float
+) -> None:
     for output, want in zip(proto.graph.output, wanted, strict=True):
         result, expected = got[output.name], np.asarray(want)
         assert result.shape == expected.shape
@@ -90,4 +125,3 @@ def check(
             rtol=tolerance,
             atol=tolerance,
         )
-    return model

@@ -2,51 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
-from onnx_graphs import check, model_of, symbolic_shapes
-
-_DRAW = np.random.default_rng(3)
-
-
-def floats(*shape: int) -> Any:
-    return _DRAW.standard_normal(shape).astype(np.float32)
-
-
-def positive(*shape: int) -> Any:
-    return _DRAW.uniform(0.2, 3.0, shape).astype(np.float32)
-
-
-def integers(*shape: int, low: int = 0, high: int = 10) -> Any:
-    return _DRAW.integers(low, high, shape).astype(np.int64)
-
-
-@dataclass(frozen=True)
-class Case:
-    """One node: data inputs are symbolic, weights are constants."""
-
-    kind: str
-    inputs: tuple[Any, ...]
-    weights: tuple[Any, ...] = ()
-    attributes: dict[str, Any] = field(default_factory=dict)
-    opset: int = 21
-    outputs: int = 1
-    note: str = ""
-
-    @property
-    def name(self) -> str:
-        text = "_".join(f"{k}={v}" for k, v in self.attributes.items())
-        parts = [self.kind, self.note, text.replace(" ", ""), f"opset{self.opset}"]
-        return "-".join(p for p in parts if p)
-
-
-def image(channels: int = 4, height: int = 7, width: int = 9) -> Any:
-    return floats(2, channels, height, width)
-
+from onnx_cases import Case, floats, image, integers, positive, proto_of, unique
+from onnx_graphs import check
 
 ELEMENTWISE = [
     *(Case(k, (floats(2, 3),)) for k in ("Abs", "Neg", "Exp", "Erf", "Floor", "Ceil", "Sign")),
@@ -216,8 +177,7 @@ NORMS = [
 
 
 def _resize(sizes: Any = None, scales: Any = None, **attributes: Any) -> Case:
-    empty = np.array([], np.float32)
-    weights = (empty, empty if scales is None else np.array(scales, np.float32))
+    weights = (None, None if scales is None else np.array(scales, np.float32))
     if sizes is not None:
         weights = (*weights, np.array(sizes))
     return Case("Resize", (floats(1, 2, 5, 6),), weights, attributes, opset=19)
@@ -239,32 +199,11 @@ RESIZES = [
 ALL = [*ELEMENTWISE, *MOVEMENT, *REDUCTIONS, *CONTRACTIONS, *WINDOWS, *NORMS, *RESIZES]
 
 
-def _proto(case: Case, symbolic: bool) -> tuple[Any, dict[str, Any]]:
-    inputs = {f"x{n}": a for n, a in enumerate(case.inputs)}
-    weights = {f"w{n}": a for n, a in enumerate(case.weights)}
-    outputs = [f"y{n}" for n in range(case.outputs)]
-    names = [w if a.size or case.kind != "Resize" else "" for w, a in weights.items()]
-    node = helper.make_node(case.kind, [*inputs, *names], outputs, **case.attributes)
-    shapes = symbolic_shapes(inputs) if symbolic else None
-    proto = model_of([node], inputs, outputs, weights=weights, opset=case.opset, shapes=shapes)
-    return proto, inputs
-
-
-def _unique(cases: list[Case]) -> list[Any]:
-    seen: dict[str, int] = {}
-    params: list[Any] = []
-    for case in cases:
-        seen[case.name] = seen.get(case.name, 0) + 1
-        end = f"-{seen[case.name]}" if seen[case.name] > 1 else ""
-        params.append(pytest.param(case, id=case.name + end))
-    return params
-
-
-@pytest.mark.parametrize("case", _unique(ALL))
+@pytest.mark.parametrize("case", unique(ALL))
 def test_operator_with_static_sizes(case: Case) -> None:
-    check(*_proto(case, symbolic=False), tolerance=2e-5)
+    check(*proto_of(case, symbolic=False), tolerance=2e-5)
 
 
-@pytest.mark.parametrize("case", _unique(ALL))
+@pytest.mark.parametrize("case", unique(ALL))
 def test_operator_with_symbolic_sizes(case: Case) -> None:
-    check(*_proto(case, symbolic=True), tolerance=2e-5)
+    check(*proto_of(case, symbolic=True), tolerance=2e-5)

@@ -16,7 +16,12 @@ LENGTHS = np.array([5, 2, 1], np.int32)
 
 
 def _case(
-    kind: str, *, lengths: bool = False, state: bool = False, peephole: bool = False, **rest: Any
+    kind: str,
+    *,
+    lengths: bool = False,
+    state: bool = False,
+    peephole: bool = False,
+    **rest: Any,
 ) -> Case:
     count = 2 if rest.get("direction") == "bidirectional" else 1
     rows = GATES[kind] * HIDDEN

@@ -102,8 +102,9 @@ def read_activations(
     names = c.attribute("activations", list, None) or [*defaults] * directions
     if len(names) != len(defaults) * directions:
         raise c.malformed(f"{len(names)} activations, not {len(defaults) * directions}")
-    alphas, betas = iter(c.floats("activation_alpha") or []), iter(
-        c.floats("activation_beta") or []
+    alphas, betas = (
+        iter(c.floats("activation_alpha") or []),
+        iter(c.floats("activation_beta") or []),
     )
     found: list[Activation] = []
     for name in names:

@@ -42,9 +42,7 @@ def over_steps(
     current = list(states)
     places = range(length.value)
     for n in reversed(places) if reverse else places:
-        slices = [
-            b.reshape(c.slice_axis(s, 0, n, n + 1), shape_of(s)[1:]) for s in sequences
-        ]
+        slices = [b.reshape(c.slice_axis(s, 0, n, n + 1), shape_of(s)[1:]) for s in sequences]
         after, made = step(slices, current)
         current = list(after)
         kept.append([b.reshape(m, (1, *shape_of(m))) for m in made])

@@ -81,8 +81,8 @@ class _Fourier:
             r, k, n = rows.value, columns.value, length.value
             if r * k <= _LARGEST_MATRIX:
                 turns = np.outer(np.arange(r), np.arange(k)) % n
-                found = np.exp(self.sign * 2j * np.pi * turns / n)
-                parts = (c.as_data(c.from_array(p.copy())) for p in (found.real, found.imag))
+                angle = self.sign * 2 * np.pi * turns / n
+                parts = (c.as_data(c.from_array(f(angle))) for f in (np.cos, np.sin))
                 return _Parts(*parts)
         shape = (rows, columns)
         total = b.broadcast_in_dim(c.count([length], I64), (), shape)

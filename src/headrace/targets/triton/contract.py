@@ -24,20 +24,19 @@ from headrace.kernel.description import (
 from headrace.kernel.lanes import scalar as scalars
 from headrace.kernel.lanes.machine import Value, compute_type
 from headrace.kernel.lanes.scalar import Scalar, element_dtype
-from headrace.kernel.target import SliceRule
-from headrace.targets.triton.naive import TritonSource
-from headrace.targets.triton.products import (
-    TENSOR_CORE_NAMES,
+from headrace.kernel.products import (
     Product,
-    Tiles,
     as_product,
-    choose_tiles,
     cone_of,
     flat_size,
     slice_rule,
     unconverted,
 )
+from headrace.kernel.target import SliceRule
+from headrace.targets.triton.naive import TritonSource
+from headrace.targets.triton.schedule import Tiles, choose_tiles
 from headrace.targets.triton.source import (
+    TENSOR_CORE_NAMES,
     Text,
 )
 from headrace.targets.triton.tiles import TileLowering, TileWriter, index_type

@@ -28,16 +28,16 @@ from headrace.kernel.description import Scalar as Number
 from headrace.kernel.lanes import scalar as scalars
 from headrace.kernel.lanes.machine import MachineType, Value
 from headrace.kernel.lanes.scalar import Scalar
-from headrace.kernel.target import SliceRule
-from headrace.targets.triton.naive import TritonSource
-from headrace.targets.triton.products import (
+from headrace.kernel.products import (
     as_product,
     flat_size,
     is_contiguous,
-    power_of_two,
     slice_rule,
     unconverted,
 )
+from headrace.kernel.target import SliceRule
+from headrace.targets.triton.naive import TritonSource
+from headrace.targets.triton.schedule import power_of_two
 from headrace.targets.triton.source import Text
 from headrace.targets.triton.tiles import TileLowering, TileWriter, index_type
 

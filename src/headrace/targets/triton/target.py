@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headrace.base.errors import error
+from headrace.kernel import products
 from headrace.kernel.description import Kernel
 from headrace.kernel.target import Code, Launch, LayoutWish, Specialisation
-from headrace.targets.triton import contract, products, rows
+from headrace.targets.triton import contract, rows
 from headrace.targets.triton.compile import Binary, compile_source
 from headrace.targets.triton.naive import TritonSource, generate
 

@@ -13,9 +13,9 @@ from headrace.kernel.description import Axis, Kernel
 from headrace.kernel.lanes.lower import Lowering
 from headrace.kernel.lanes.machine import MachineType, Value, raw_type
 from headrace.kernel.lanes.scalar import element_dtype
+from headrace.kernel.products import flat_size
 from headrace.kernel.target import SliceRule
 from headrace.targets.triton.naive import TritonSource
-from headrace.targets.triton.products import flat_size
 from headrace.targets.triton.source import (
     FIRST_WORKGROUP,
     TRITON_NAMES,

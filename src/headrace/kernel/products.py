@@ -1,6 +1,8 @@
-"""Which kernels are products of matrices, and how they are cut into tiles.
+"""Which kernels are products of matrices, whatever their indices look like.
 
-See `contract.py`, which writes them.
+The outer axes that only the left factor uses, flattened, are the rows; those that only the
+right one uses the columns; what both use is a batch; the reduction axes, flattened, are the
+depth. A convolution is the same with an index that mixes rows and depth.
 """
 
 from __future__ import annotations
@@ -23,24 +25,8 @@ from headrace.kernel.description import (
 )
 from headrace.kernel.lanes.machine import compute_type
 from headrace.kernel.target import LayoutWish, SliceRule
-from headrace.targets.triton.source import TENSOR_CORE_NAMES
 
-_LEAST_PROGRAMS = 264
-"""Two for each multiprocessor of the largest GPUs; smaller tiles are chosen until then."""
-
-_UNKNOWN_SIZE = 64
-"""What a size that is only known at run time is taken for."""
-
-
-@dataclass(frozen=True)
-class Tiles:
-    """The schedule: rows, columns and depth of a tile, warps and stages of a program."""
-
-    rows: int
-    columns: int
-    depth: int
-    warps: int = 4
-    stages: int = 3
+NARROW_FLOATS = ("f16", "bf16")
 
 
 @dataclass(frozen=True)
@@ -50,7 +36,7 @@ class Product:
     Attributes:
         left, right: names in the body of the two factors.
         rows, columns, batch, depth: axes; the first three are the outer ones.
-        narrow: the type both factors come from, where tensor cores take it.
+        narrow: the 16-bit float that both factors come from unchanged; empty for none.
     """
 
     left: str
@@ -93,7 +79,7 @@ def as_product(kernel: Kernel) -> Product | None:
         columns,
         batch,
         _by_distance(kernel, first.reduction_axes, cones[0]),
-        narrow if narrow in TENSOR_CORE_NAMES else "",
+        narrow if narrow in NARROW_FLOATS else "",
     )
 
 
@@ -315,44 +301,6 @@ def slice_rule(
     return SliceRule(load.operand, grid_axis, as_expr(step * tile * weight.dtype.size_bytes))
 
 
-# -- schedule -------------------------------------------------------------------------
-
-
 def flat_size(axes: Sequence[Axis]) -> Expr:
     """Points of the axes together."""
     return product(a.size for a in axes)
-
-
-def _known(size: Expr) -> int:
-    return size.value if size.is_constant else _UNKNOWN_SIZE
-
-
-def power_of_two(value: int, least: int, most: int) -> int:
-    """The least power of two that is not below `value`, within limits."""
-    found = least
-    while found < min(value, most):
-        found *= 2
-    return found
-
-
-def choose_tiles(found: Product) -> Tiles:
-    """Tiles from sizes alone: the same at every budget.
-
-    Measured on an H200 (docs/measured/h200.md): down to 16 x 16 pays where few programs are
-    left; more depth, stages or warps than these do not.
-    """
-    rows, columns = _known(flat_size(found.rows)), _known(flat_size(found.columns))
-    batch, depth = _known(flat_size(found.batch)), _known(flat_size(found.depth))
-    most = 128 if found.narrow else 64
-    high, wide = power_of_two(rows, 16, most), power_of_two(columns, 16, most)
-
-    def programs() -> int:
-        return -(-rows // high) * -(-columns // wide) * batch
-
-    while programs() < _LEAST_PROGRAMS and high * wide > 16 * 16:
-        if high >= wide:
-            high //= 2
-        else:
-            wide //= 2
-    deep = power_of_two(depth, 16, 64 if found.narrow else 32)
-    return Tiles(high, wide, deep, warps=8 if high * wide >= 128 * 128 else 4)

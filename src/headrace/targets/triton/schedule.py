@@ -1,0 +1,63 @@
+"""How products of matrices are cut into tiles; `kernel/products.py` says what one is.
+
+See `contract.py`, which writes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.base.symbols import Expr
+from headrace.kernel.products import Product, flat_size
+
+_LEAST_PROGRAMS = 264
+"""Two for each multiprocessor of the largest GPUs; smaller tiles are chosen until then."""
+
+_UNKNOWN_SIZE = 64
+"""What a size that is only known at run time is taken for."""
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The schedule: rows, columns and depth of a tile, warps and stages of a program."""
+
+    rows: int
+    columns: int
+    depth: int
+    warps: int = 4
+    stages: int = 3
+
+
+def _known(size: Expr) -> int:
+    return size.value if size.is_constant else _UNKNOWN_SIZE
+
+
+def power_of_two(value: int, least: int, most: int) -> int:
+    """The least power of two that is not below `value`, within limits."""
+    found = least
+    while found < min(value, most):
+        found *= 2
+    return found
+
+
+def choose_tiles(found: Product) -> Tiles:
+    """Tiles from sizes alone: the same at every budget.
+
+    Measured on an H200 (docs/measured/h200.md): down to 16 x 16 pays where few programs are
+    left; more depth, stages or warps than these do not.
+    """
+    rows, columns = _known(flat_size(found.rows)), _known(flat_size(found.columns))
+    batch, depth = _known(flat_size(found.batch)), _known(flat_size(found.depth))
+    most = 128 if found.narrow else 64
+    high, wide = power_of_two(rows, 16, most), power_of_two(columns, 16, most)
+
+    def programs() -> int:
+        return -(-rows // high) * -(-columns // wide) * batch
+
+    while programs() < _LEAST_PROGRAMS and high * wide > 16 * 16:
+        if high >= wide:
+            high //= 2
+        else:
+            wide //= 2
+    deep = power_of_two(depth, 16, 64 if found.narrow else 32)
+    return Tiles(high, wide, deep, warps=8 if high * wide >= 128 * 128 else 4)

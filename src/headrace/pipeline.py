@@ -61,6 +61,7 @@ STEPS = (
     Step("tensor", "tensor-eliminate-common-subexpressions", "folding makes equals", _OPTIMISED),
     Step("tensor", "tensor-align-transposed-convolutions", "then each is one sum of products; stored kernels are known now", _OPTIMISED),
     Step("tensor", "tensor-eliminate-dead-code", "and leaves sources unused", _OPTIMISED),
+    Step("flow", "flow-outline-control", "every function is one straight line from here"),
     Step("flow", "flow-sink-reshapes", "bias and activation stay with the product", _OPTIMISED),
     Step("flow", "flow-form-dispatches{level={level}}", "operations that run as one launch"),
     Step("flow", "flow-outline-dispatches", "bodies leave the program, so that equals show"),
@@ -75,6 +76,7 @@ STEPS = (
     Step("stream", "stream-materialize-copies", "first every copy that correctness needs"),
     Step("stream", "stream-elide-copies", "then those that nothing sees", _OPTIMISED),
     Step("stream", "stream-emplace-results", "results in place of operands that die", _OPTIMISED),
+    Step("stream", "stream-inline-calls", "branches and loops become blocks of their function"),
     Step("stream", "stream-pack-dispatch-operands", "interfaces take 32-bit constants only"),
     Step(
         "hal", "hal-materialize-interfaces",

@@ -2,7 +2,8 @@
 
 In a function stand `tensor.parameter`, `flow.tensor.reshape` and dispatches; first with
 their bodies in place (`flow.dispatch.region`), later outlined to executables. Values are
-whole tensors without aliasing; order of execution follows from use alone.
+whole tensors without aliasing; order of execution follows from use alone. Control flow runs
+other functions (`control.py`).
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from xdsl.traits import (
     SymbolTable,
 )
 
+from headrace.flow.control import IfOp, WhileOp
 from headrace.ir.types import ExprsAttr
 
 
@@ -135,4 +137,9 @@ class TensorReshapeOp(IRDLOperation):
     assembly_format = "$operand attr-dict `:` functional-type(operands, results)"
 
 
-FLOW = Dialect("flow", [DispatchRegionOp, ReturnOp, ExecutableOp, DispatchOp, TensorReshapeOp])
+FLOW = Dialect(
+    "flow",
+    [
+        DispatchRegionOp, ReturnOp, ExecutableOp, DispatchOp, TensorReshapeOp, IfOp, WhileOp,
+    ],
+)  # fmt: skip

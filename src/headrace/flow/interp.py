@@ -15,6 +15,7 @@ from xdsl.dialects.func import ReturnOp as FuncReturnOp
 from xdsl.ir import Block, Operation, SSAValue
 
 from headrace.base.errors import error
+from headrace.flow.control import IfOp, WhileOp
 from headrace.flow.dialect import DispatchOp, DispatchRegionOp, ReturnOp, TensorReshapeOp
 from headrace.flow.executables import entry_functions
 from headrace.ir.locations import places
@@ -31,6 +32,7 @@ from headrace.tensor.interp import (
     find_function,
     parameter_reader,
     result_names,
+    run_loop,
 )
 
 Array = Any
@@ -79,6 +81,7 @@ def run_kernel(kernel: Kernel, inputs: Sequence[Array], dims: Mapping[str, int])
 
 class _Machine:
     def __init__(self, model: Model, dims: Mapping[str, int]) -> None:
+        self.model = model
         self.dims = dims
         self.parameters: Callable[[str], Array] = parameter_reader(model)
         self.entries = entry_functions(model.ir)
@@ -97,6 +100,11 @@ class _Machine:
     ) -> list[Array]:
         if isinstance(operation, DispatchRegionOp):
             return self.block(operation.body.block, dict(values))
+        if isinstance(operation, IfOp):
+            taken = operation.then if bool(arrays[0]) else operation.otherwise
+            return self._call(taken.root_reference.data, arrays[1:])
+        if isinstance(operation, WhileOp):
+            return self._while(operation, arrays)
         if isinstance(operation, DispatchOp):
             entry = self._entry(operation)
             inner: Values = dict(zip(entry.body.block.args, arrays, strict=True))
@@ -106,6 +114,21 @@ class _Machine:
         if isinstance(operation, TensorReshapeOp):
             return [arrays[0].reshape(concrete_shape(operation.result, self.dims))]
         return evaluate_operation(operation, arrays, self.dims, self.parameters)
+
+    def _call(self, name: str, arrays: Sequence[Array]) -> list[Array]:
+        block = find_function(self.model, name).body.block
+        return self.block(block, dict(zip(block.args, arrays, strict=True)))
+
+    def _while(self, operation: WhileOp, arrays: list[Array]) -> list[Array]:
+        condition, body = operation.callees()
+        count = len(operation.inputs)
+        captured = arrays[count:]
+        return run_loop(
+            lambda carried: self._call(condition, [*carried, *captured])[0],
+            lambda carried: self._call(body, [*carried, *captured]),
+            arrays[:count],
+            operation,
+        )
 
     def _entry(self, dispatch: DispatchOp) -> FuncOp:
         found = self.entries.get(dispatch.entry_point)

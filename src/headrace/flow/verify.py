@@ -11,22 +11,24 @@ from xdsl.dialects.func import FuncOp
 from xdsl.dialects.func import ReturnOp as FuncReturnOp
 from xdsl.ir import Operation
 
+from headrace.base.dtypes import I1
 from headrace.base.errors import Diagnostic, Problems
 from headrace.base.symbols import product
+from headrace.flow.control import CONTROL, IfOp, WhileOp
 from headrace.flow.dialect import DispatchOp, ExecutableOp, TensorReshapeOp
 from headrace.flow.executables import entry_functions
 from headrace.ir.locations import places
-from headrace.ir.types import dtype_of, shape_of
+from headrace.ir.types import dtype_of, shape_of, tensor_type
 from headrace.kernel.dialect import ExecuteOp
 from headrace.kernel.verify import problems_of
 from headrace.tensor import dialect as t
 
 LEGAL_IN_MODULE: frozenset[type[Operation]] = frozenset({FuncOp, ExecutableOp})
 LEGAL_IN_FUNCTION: frozenset[type[Operation]] = frozenset(
-    {t.ParameterOp, DispatchOp, TensorReshapeOp, FuncReturnOp}
+    {t.ParameterOp, DispatchOp, TensorReshapeOp, FuncReturnOp, *CONTROL}
 )
 LEGAL_IN_ENTRY: frozenset[type[Operation]] = frozenset(
-    {*t.TENSOR_OPERATIONS, ExecuteOp, FuncReturnOp} - {t.ParameterOp}
+    {*t.TENSOR_OPERATIONS, ExecuteOp, FuncReturnOp} - {t.ParameterOp, *t.CONTROL}
 )
 """The table of legal operations of the stage, by where they stand."""
 
@@ -39,10 +41,12 @@ def verify(module: ModuleOp) -> None:
     Raises:
         HeadraceDefect HR9220: an operation does not belong where it stands; HR9221: a
             dispatch does not fit its entry point; HR9222: a kernel does not fit its
-            function; HR9223: a reshape changes elements.
+            function; HR9223: a reshape changes elements; HR9225: a branch or loop does not
+            fit its functions.
     """
     problems = Problems()
     entries = entry_functions(module)
+    functions = {op.sym_name.data: op for op in module.ops if isinstance(op, FuncOp)}
     for operation in module.ops:
         if type(operation) not in LEGAL_IN_MODULE:
             _illegal(operation, "a module of the flow stage", problems)
@@ -55,6 +59,8 @@ def verify(module: ModuleOp) -> None:
         elif isinstance(operation, FuncOp):
             for inner in operation.body.block.ops:
                 _in_function(inner, entries, problems)
+                if isinstance(inner, CONTROL):
+                    _control(inner, functions, problems)
     problems.raise_if_any()
 
 
@@ -89,6 +95,29 @@ def _dispatch(dispatch: DispatchOp, entries: Entries, problems: Problems) -> Non
     if given != kind.inputs.data or made != kind.outputs.data:
         fact = f"a dispatch does not have the type of @{entry.sym_name.data}: {kind}"
         problems.add(Diagnostic("HR9221", fact, where))
+
+
+def _control(
+    operation: IfOp | WhileOp, functions: Mapping[str, FuncOp], problems: Problems
+) -> None:
+    results = tuple(r.type for r in operation.results)
+    flag = (tensor_type(I1, ()),)
+    if isinstance(operation, IfOp):
+        names = (operation.then.root_reference.data, operation.otherwise.root_reference.data)
+        given, returned = tuple(v.type for v in operation.arguments), (results, results)
+        fits = (operation.condition.type,) == flag
+    else:
+        names = operation.callees()
+        given, returned = tuple(v.type for v in operation.operands), (flag, results)
+        fits = tuple(v.type for v in operation.inputs) == results
+    for name, wanted in zip(names, returned, strict=True):
+        found = functions.get(name)
+        kind = found.function_type if found is not None else None
+        if kind is None or (kind.inputs.data, kind.outputs.data) != (given, wanted):
+            fits = False
+    if not fits:
+        fact = f"'{operation.name}' does not fit its functions"
+        problems.add(Diagnostic("HR9225", fact, places(operation)))
 
 
 def _entry(entry: FuncOp, problems: Problems) -> None:

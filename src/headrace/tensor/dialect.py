@@ -40,9 +40,10 @@ from xdsl.irdl import (
     var_operand_def,
     var_result_def,
 )
-from xdsl.traits import IsTerminator, Pure
+from xdsl.traits import Pure
 
 from headrace.ir.types import DimsAttr, ExprsAttr
+from headrace.tensor.control import IfOp, ReturnOp, WhileOp
 
 Integers: TypeAlias = DenseArrayBase[IntegerType]
 _INTEGERS = DenseArrayBase.constr(i64)
@@ -734,16 +735,6 @@ class SortOp(IRDLOperation):
     traits = traits_def(Pure())
 
 
-@irdl_op_definition
-class ReturnOp(IRDLOperation):
-    """Ends the body of a reduction, a scatter or a sort."""
-
-    name = "tensor.return"
-    arguments = var_operand_def(TensorType)
-    traits = traits_def(IsTerminator(), Pure())
-    assembly_format = "$arguments attr-dict `:` type($arguments)"
-
-
 # -- contractions --------------------------------------------------------------------
 
 
@@ -803,7 +794,7 @@ TENSOR_OPERATIONS: list[type[IRDLOperation]] = [
     ConstantOp, ParameterOp, IotaOp, DimensionOp,
     BroadcastInDimOp, ReshapeOp, TransposeOp, SliceOp, DynamicSliceOp, DynamicUpdateSliceOp,
     PadOp, ConcatenateOp, ReverseOp, GatherOp,
-    ReduceOp, ReduceWindowOp, ScatterOp, SortOp, ReturnOp,
+    ReduceOp, ReduceWindowOp, ScatterOp, SortOp, ReturnOp, IfOp, WhileOp,
     DotGeneralOp, ConvolutionOp,
 ]  # fmt: skip
 

@@ -29,6 +29,7 @@ from headrace.ir.model import Model
 from headrace.ir.types import ExprsAttr, dtype_of, shape_of
 from headrace.tensor import dialect as d
 from headrace.tensor.build import to_numpy
+from headrace.tensor.control import used_values
 from headrace.tensor.dimensions import solve_dimensions
 from headrace.tensor.meaning import (
     contraction,
@@ -71,6 +72,10 @@ def evaluate(
     if meaning is None:
         raise error("HR9121", f"the tensor stage has no operation '{operation}'")
     return meaning(Arguments(tuple(arrays), attributes or {}, dtype, tuple(shape), reducer))
+
+
+MOST_TRIPS = 1 << 20
+"""The interpreter gives a loop up after so many trips."""
 
 
 # -- operations ------------------------------------------------------------------------
@@ -245,20 +250,64 @@ def _evaluate_block(
     inputs: Sequence[Array],
     dims: Mapping[str, int],
     parameters: Callable[[str], Array],
+    outer: Mapping[SSAValue, Array] | None = None,
 ) -> list[Array]:
-    values: dict[SSAValue, Array] = {
-        value: np.asarray(given) for value, given in zip(block.args, inputs, strict=True)
-    }
+    values: dict[SSAValue, Array] = dict(outer or {})
+    values.update(zip(block.args, map(np.asarray, inputs), strict=True))
     last_use = _last_uses(block)
     for operation in block.ops:
         arrays = [values[v] for v in operation.operands]
         if operation.name in ("func.return", "tensor.return"):
             return [np.ascontiguousarray(a).reshape(a.shape) for a in arrays]
-        found = evaluate_operation(operation, arrays, dims, parameters)
+        if isinstance(operation, d.CONTROL):
+
+            def enter(inner: Block, given: Sequence[Array]) -> list[Array]:
+                return _evaluate_block(inner, given, dims, parameters, values)
+
+            found = evaluate_control(operation, arrays, enter)
+        else:
+            found = evaluate_operation(operation, arrays, dims, parameters)
         values.update(zip(operation.results, found, strict=True))
         for dead in last_use.get(operation, ()):
             values.pop(dead, None)
     raise error("HR9125", "a function body does not return")
+
+
+def evaluate_control(
+    operation: d.IfOp | d.WhileOp,
+    arrays: Sequence[Array],
+    enter: Callable[[Block, Sequence[Array]], list[Array]],
+) -> list[Array]:
+    """The results of control flow; `enter` evaluates a block on arguments.
+
+    Raises:
+        HeadraceError HR4014: a loop runs more than `MOST_TRIPS` times.
+    """
+    if isinstance(operation, d.IfOp):
+        taken = operation.then if bool(arrays[0]) else operation.otherwise
+        return enter(taken.block, ())
+    condition, body = operation.condition.block, operation.body.block
+    return run_loop(
+        lambda carried: enter(condition, carried)[0],
+        lambda carried: enter(body, carried),
+        arrays,
+        operation,
+    )
+
+
+def run_loop(
+    condition: Callable[[Sequence[Array]], Array],
+    body: Callable[[Sequence[Array]], list[Array]],
+    inputs: Sequence[Array],
+    operation: Operation,
+) -> list[Array]:
+    """The carried values when the condition holds no longer; see `evaluate_control`."""
+    carried = list(inputs)
+    for _ in range(MOST_TRIPS):
+        if not bool(condition(carried)):
+            return carried
+        carried = body(carried)
+    raise error("HR4014", f"a loop runs more than {MOST_TRIPS} times", at=places(operation))
 
 
 def _last_uses(block: Block) -> dict[Operation, list[SSAValue]]:
@@ -266,7 +315,7 @@ def _last_uses(block: Block) -> dict[Operation, list[SSAValue]]:
     seen: set[SSAValue] = set()
     last: dict[Operation, list[SSAValue]] = {}
     for operation in reversed(list(block.ops)):
-        for value in (*operation.operands, *operation.results):
+        for value in (*used_values(operation), *operation.results):
             if value not in seen:
                 seen.add(value)
                 last.setdefault(operation, []).append(value)

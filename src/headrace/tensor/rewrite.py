@@ -16,6 +16,7 @@ from headrace.ir.model import Model
 from headrace.ir.types import dtype_of, shape_of
 from headrace.tensor import dialect as d
 from headrace.tensor.build import TensorBuilder, to_numpy
+from headrace.tensor.control import nested_blocks
 
 
 class RewriteBuilder(TensorBuilder):
@@ -44,10 +45,11 @@ Rule: TypeAlias = Callable[[Operation, RewriteBuilder], SSAValue | None]
 
 
 def functions(model: Model) -> Iterator[tuple[FuncOp, Block]]:
-    """Every function with a body, and its only block."""
+    """Every function with a body, and each of its blocks: regions of control flow first."""
     for operation in model.ir.ops:
         if isinstance(operation, FuncOp) and operation.body.blocks:
-            yield operation, operation.body.blocks[0]
+            for block in nested_blocks(operation.body.blocks[0]):
+                yield operation, block
 
 
 def is_pure(operation: Operation) -> bool:

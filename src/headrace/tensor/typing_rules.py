@@ -18,6 +18,7 @@ from headrace.base.symbols import ONE, ExprLike, as_expr
 from headrace.ir.types import dtype_of, shape_of, tensor_type
 from headrace.tensor import dialect as d
 from headrace.tensor.build import TensorBuilder, window_size
+from headrace.tensor.control import returned_types
 
 ANY, FLOAT, INTEGER, LOGICAL, NUMBER = (
     frozenset(kinds.split())
@@ -435,6 +436,28 @@ def _abs(op: d.AbsOp) -> list[TensorType]:
     return [tensor_type(real, shape_of(op.operand))]
 
 
+def _if(op: d.IfOp) -> list[TensorType]:
+    if op.condition.type != tensor_type(I1, ()):
+        raise ValueError("the condition is an i1 scalar")
+    types = returned_types(op.then)
+    if any(region.block.args for region in op.regions):
+        raise ValueError("the regions take no arguments")
+    if types != returned_types(op.otherwise):
+        raise ValueError("the regions return different types")
+    return cast("list[TensorType]", types)
+
+
+def _while(op: d.WhileOp) -> list[TensorType]:
+    types = [v.type for v in op.inputs]
+    if any([a.type for a in region.block.args] != types for region in op.regions):
+        raise ValueError("the regions take the carried values")
+    if returned_types(op.condition) != [tensor_type(I1, ())]:
+        raise ValueError("the condition returns an i1 scalar")
+    if returned_types(op.body) != types:
+        raise ValueError("the body returns other types than it takes")
+    return cast("list[TensorType]", types)
+
+
 _RULES: dict[type[Operation], Callable[[Any], SSAValue | list[TensorType]]] = {
     d.AbsOp: _abs,
     d.IsFiniteOp: _is_finite,
@@ -461,6 +484,8 @@ _RULES: dict[type[Operation], Callable[[Any], SSAValue | list[TensorType]]] = {
     d.ReduceWindowOp: _reduce_window,
     d.ScatterOp: _scatter,
     d.SortOp: _sort,
+    d.IfOp: _if,
+    d.WhileOp: _while,
     d.DotGeneralOp: _dot_general,
     d.ConvolutionOp: _convolution,
 }

@@ -62,7 +62,8 @@ def _broken_rule(operation: Operation) -> str | None:
     if inside and not scalar:
         return "the body of a reduction computes with scalars"
     if isinstance(operation, d.ReturnOp):
-        return None if inside else "it ends the body of a reduction"
+        ends = inside or isinstance(operation.parent_op(), d.CONTROL)
+        return None if ends else "it ends the body of a reduction or a region"
     try:
         expected = inferred_types(operation)
     except (ValueError, TypeError, IndexError, KeyError) as wrong:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from headrace.base.errors import error
+from headrace.flow.control import CONTROL
 from headrace.flow.dialect import DispatchRegionOp, ReturnOp, TensorReshapeOp
 from headrace.flow.fusion.groups import Group, Program, is_free
 from headrace.ir.locations import fused_location
@@ -53,7 +54,7 @@ def _nodes(program: Program) -> list[_Node]:
     nodes += [
         _Node(program.order[operation], [operation], None)
         for operation in program.operations
-        if isinstance(operation, t.ParameterOp) or operation in program.aliases
+        if isinstance(operation, (t.ParameterOp, *CONTROL)) or operation in program.aliases
     ]
     return nodes
 

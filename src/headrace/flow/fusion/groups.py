@@ -8,6 +8,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, Operation, SSAValue
 
 from headrace.base.errors import error
+from headrace.flow.control import CONTROL
 from headrace.flow.lowering.frame import Frame
 from headrace.flow.lowering.operations import (
     is_reduction,
@@ -82,7 +83,8 @@ class Program:
         group_of: what has been decided.
         clones: operations computed anew in several groups: the groups.
         aliases: reshapes that move nothing.
-        latest: for each value the place of the last reduction it depends on, -1 for none.
+        latest: for each value the place of the last reduction, branch or loop it depends on,
+            -1 for none.
     """
 
     def __init__(self, function: FuncOp) -> None:
@@ -100,7 +102,7 @@ class Program:
         self.latest: dict[SSAValue, int] = {}
         for operation in self.operations:
             latest = max((self.latest.get(o, -1) for o in operation.operands), default=-1)
-            if is_reduction(operation):
+            if is_reduction(operation) or isinstance(operation, CONTROL):
                 latest = self.order[operation]
             for result in operation.results:
                 self.latest[result] = latest

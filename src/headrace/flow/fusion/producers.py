@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from xdsl.ir import Operation, SSAValue
 
+from headrace.flow.control import CONTROL
 from headrace.flow.fusion.groups import Group, Program, is_free
 from headrace.flow.lowering.operations import (
     expands,
@@ -26,7 +27,7 @@ def place_remaining(program: Program, level: int) -> None:
     depths: dict[Operation, int] = {}
     for operation in reversed(program.operations):
         known = operation in program.group_of or operation in program.clones
-        if known or is_free(operation) or isinstance(operation, t.ParameterOp):
+        if known or is_free(operation) or isinstance(operation, (t.ParameterOp, *CONTROL)):
             continue
         if not any(r.uses for r in operation.results):
             continue
@@ -88,7 +89,7 @@ def _is_cheap(operation: Operation) -> bool:
 def _is_stored(program: Program, value: SSAValue, level: int) -> bool:
     """Whether a value stands in memory whatever this pass decides later."""
     owner = value.owner
-    if not isinstance(owner, Operation) or isinstance(owner, t.ParameterOp):
+    if not isinstance(owner, Operation) or isinstance(owner, (t.ParameterOp, *CONTROL)):
         return True
     if owner in program.group_of or is_reduction(owner):
         return True
@@ -131,7 +132,7 @@ def _joins_stored(operation: t.ConcatenateOp) -> bool:
     """A concatenation of tensors in memory is better made in place."""
     for value in operation.inputs:
         owner = value.owner
-        if not isinstance(owner, Operation) or isinstance(owner, t.ParameterOp):
+        if not isinstance(owner, Operation) or isinstance(owner, (t.ParameterOp, *CONTROL)):
             return True
         if is_reduction(owner):
             return True

@@ -10,6 +10,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, SSAValue
 
 from headrace.base.errors import error
+from headrace.flow.control import CONTROL
 from headrace.flow.dialect import DispatchOp, TensorReshapeOp
 from headrace.flow.executables import dispatches, entry_functions
 from headrace.flow.layouts.wishes import merged_wishes
@@ -89,8 +90,8 @@ class Value:
     Attributes:
         producer: (site, operand) that writes it; None for inputs and weights.
         readers: (site, operand) of every kernel that reads it.
-        plain: no dispatch writes it, it is an output or seen through a reshape: row-major,
-            no halo.
+        plain: no dispatch writes it, it is an output, an operand of control flow or seen
+            through a reshape: row-major, no halo.
         parameter: the operation it comes from where it is a weight (through reshapes).
     """
 
@@ -137,8 +138,8 @@ def values_of(module: ModuleOp, sites: Sequence[Site]) -> dict[SSAValue, Value]:
             if isinstance(op, TensorReshapeOp):
                 found[op.result].parameter = found[op.operand].parameter
                 found[op.result].plain = found[op.operand].plain = True
-            if isinstance(op, ReturnOp):
-                for value in op.arguments:
+            if isinstance(op, (ReturnOp, *CONTROL)):
+                for value in (*op.operands, *op.results):
                     found[value].plain = True
     for site in sites:
         for number, ssa in enumerate(site.values):

@@ -25,6 +25,7 @@ from xdsl.ir import Block, BlockArgument, Region, SSAValue
 from headrace.base.dtypes import DType
 from headrace.base.errors import Diagnostic, Problems, error
 from headrace.base.symbols import Expr, dim, product
+from headrace.flow.control import CONTROL
 from headrace.flow.dialect import DispatchOp, ExecutableOp, TensorReshapeOp
 from headrace.flow.layouts.decide import Decision, decide
 from headrace.flow.layouts.halo import with_layouts
@@ -151,7 +152,7 @@ class _Assignment:
 
     def _redirect_plain_uses(self, ssa: SSAValue, plain: SSAValue) -> None:
         for use in tuple(ssa.uses):
-            if isinstance(use.operation, (TensorReshapeOp, ReturnOp)):
+            if isinstance(use.operation, (TensorReshapeOp, ReturnOp, *CONTROL)):
                 use.operation.operands[use.index] = plain
 
     def _drop_unused_parameters(self) -> None:

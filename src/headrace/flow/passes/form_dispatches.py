@@ -14,6 +14,7 @@ from xdsl.ir import Operation, SSAValue
 
 from headrace.base.parameters import Source, array_source, expression
 from headrace.base.symbols import product
+from headrace.flow.control import CONTROL
 from headrace.flow.fusion.build import build_regions
 from headrace.flow.fusion.consumers import grow
 from headrace.flow.fusion.groups import Group, Program, is_free
@@ -69,8 +70,11 @@ def _erase_dead(function: FuncOp) -> None:
 
 def _place_returned(program: Program) -> None:
     """What costs nothing where it is used still needs a dispatch where it is returned, or
-    where a reshape reads it."""
+    where a reshape, a branch or a loop reads it."""
     wanted: list[SSAValue] = list(program.terminator.operands) if program.terminator else []
+    for operation in program.operations:
+        if isinstance(operation, CONTROL):
+            wanted += operation.operands
     wanted += [alias.operands[0] for alias in program.aliases]
     for value in wanted:
         owner = value.owner

@@ -1,26 +1,27 @@
-"""Control flow that needs none when it runs: branches become selects, loops whose trips are
-known when compiling are written out."""
+"""Control flow: branches and loops, but for what needs none when it runs: branches that are
+next to nothing become selects, loops of few known trips are written out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, Region, SSAValue
 
 from headrace.base.symbols import product
 from headrace.importers.hlo.helpers import flatten
-from headrace.importers.hlo.registry import Unsupported, Value, converter
+from headrace.importers.hlo.registry import Value, converter
 from headrace.importers.hlo.tree import HloOperation, HloRegion
-from headrace.ir.types import dtype_of, shape_of
+from headrace.ir.types import dtype_of, exprs_attr, shape_of
 from headrace.tensor import dialect as t
 from headrace.tensor.build import TensorBuilder, to_numpy
+from headrace.tensor.control import is_cheap, make_if, make_while, region_of, trip_count
 from headrace.tensor.interp import attribute_values, evaluate
 
 if TYPE_CHECKING:
     from headrace.importers.hlo.convert import FunctionConverter
 
-MOST_TRIPS = 64
+MOST_TRIPS = 8
 """Loops of more trips are not written out."""
 _MOST_KNOWN = 64
 """The most elements of a value that is followed when compiling."""
@@ -49,30 +50,50 @@ def _chosen(
 
 @converter("if")
 def _if(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
-    """Both branches are pure: both are computed, one is taken."""
+    """A branch; where both sides are next to nothing, both are computed and one is taken."""
     condition = at.operand(operation, 0)
     known = known_value(at, condition)
     if known is not None:
         return _branch(at, operation.regions[0 if bool(known.reshape(-1)[0]) else 1])
-    yes, no = (_branch(at, region) for region in operation.regions)
-    return _chosen(at.builder, condition, yes, no)
+    return _choose(at, condition, operation.regions[0], lambda: _else(at, operation))
+
+
+def _else(at: FunctionConverter, operation: HloOperation) -> list[SSAValue]:
+    return _branch(at, operation.regions[1])
+
+
+def _choose(
+    at: FunctionConverter,
+    condition: SSAValue,
+    then: HloRegion,
+    otherwise: Callable[[], list[SSAValue]],
+) -> list[SSAValue]:
+    yes = region_of([], lambda block: _inside(at, block, lambda: _branch(at, then)))
+    no = region_of([], lambda block: _inside(at, block, otherwise))
+    if is_cheap(yes) and is_cheap(no):
+        sides = [_spliced(at.builder, region) for region in (yes, no)]
+        return _chosen(at.builder, condition, *sides)
+    return list(at.builder.insert(make_if(condition, yes, no)).results)
 
 
 @converter("case")
 def _case(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
-    """An index that names no branch takes the last."""
+    """An index that names no branch takes the last; others are tried from the first."""
     index = at.operand(operation, 0)
     known = known_value(at, index)
+    last = len(operation.regions) - 1
     if known is not None:
         number = int(known.reshape(-1)[0])
-        last = len(operation.regions) - 1
         return _branch(at, operation.regions[number if 0 <= number <= last else last])
-    branches = [_branch(at, region) for region in operation.regions]
-    result = branches[-1]
-    for number in reversed(range(len(branches) - 1)):
+
+    def from_branch(number: int) -> list[SSAValue]:
+        if number == last:
+            return _branch(at, operation.regions[last])
         here = at.builder.compare("EQ", index, at.builder.scalar(number, dtype_of(index)))
-        result = _chosen(at.builder, here, branches[number], result)
-    return result
+        rest = operation.regions[number]
+        return _choose(at, here, rest, lambda: from_branch(number + 1))
+
+    return from_branch(0)
 
 
 # -- loops -----------------------------------------------------------------------------
@@ -80,28 +101,103 @@ def _case(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
 
 @converter("while")
 def _while(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
-    """Written out trip by trip for as long as the condition is known when compiling."""
-    condition, body = operation.regions
+    """A loop; one of few trips, known when compiling, is written out."""
     carried: list[Value] = [at.values[o] for o in operation.operands]
+    written = _written_out(at, operation, carried)
+    if written is not None:
+        return written
+    condition, body = operation.regions
+    inputs = [leaf for value in carried for leaf in flatten(value)]
+    types = [v.type for v in inputs]
+
+    def fill(region: HloRegion) -> Callable[[Block], list[SSAValue]]:
+        def into(block: Block) -> list[SSAValue]:
+            leaves = iter(block.args)
+            values = [_like(value, leaves) for value in carried]
+            return _inside(at, block, lambda: _with(at, region, values))
+
+        return into
+
+    loop = make_while(inputs, region_of(types, fill(condition)), region_of(types, fill(body)))
+    trips = trip_count(loop)
+    if trips is not None:
+        loop.trip_count = exprs_attr([trips])
+    results = iter(at.builder.insert(loop).results)
+    return [_like(value, results) for value in carried]
+
+
+def _written_out(
+    at: FunctionConverter, operation: HloOperation, carried: Sequence[Value]
+) -> list[Value] | None:
+    """The values after the last trip, the operations of all trips in line; None where the
+    trips are many, or not known."""
+    condition, body = operation.regions
+    values = list(carried)
+    draft = Block()
+    outer = at.builder
+    at.builder = TensorBuilder(draft, outer.location)
+    try:
+        for _ in range(MOST_TRIPS + 1):
+            (goes_on,) = _with(at, condition, values)
+            known = known_value(at, goes_on)
+            if known is None:
+                return None
+            if not bool(known.reshape(-1)[0]):
+                _move(draft, outer)
+                return values
+            values = _with(at, body, values)
+        return None
+    finally:
+        at.builder = outer
+        for op in reversed(list(draft.ops)):
+            at.known = {v: a for v, a in at.known.items() if v.owner is not op}
+            op.detach()
+            op.erase()
+
+
+def _with(at: FunctionConverter, region: HloRegion, values: Sequence[Value]) -> list[Value]:
     outer = dict(at.values)
-    for _ in range(MOST_TRIPS + 1):
-        (goes_on,) = _with(at, condition, carried, outer)
-        known = known_value(at, goes_on)
-        if known is None:
-            raise Unsupported("data decides how often the loop runs")
-        if not bool(known.reshape(-1)[0]):
-            at.values = outer
-            return carried
-        carried = _with(at, body, carried, outer)
-    raise Unsupported(f"the loop runs more than {MOST_TRIPS} times")
-
-
-def _with(
-    at: FunctionConverter, region: HloRegion, values: Sequence[Value], outer: dict[str, Value]
-) -> list[Value]:
     names = [name for name, _ in region.arguments]
     at.values = {**outer, **dict(zip(names, values, strict=True))}
-    return at.region_values(region)
+    found = at.region_values(region)
+    at.values = outer
+    return found
+
+
+def _inside(
+    at: FunctionConverter, block: Block, make: Callable[[], Sequence[Value]]
+) -> list[SSAValue]:
+    """What `make` builds, in a block of its own."""
+    outer = at.builder
+    at.builder = TensorBuilder(block, outer.location)
+    try:
+        return [leaf for value in make() for leaf in flatten(value)]
+    finally:
+        at.builder = outer
+
+
+def _like(value: Value, leaves: Iterator[SSAValue]) -> Value:
+    """The next leaves in the shape of a value: tuples in legacy text nest."""
+    if isinstance(value, tuple):
+        return tuple(_like(element, leaves) for element in value)
+    return next(leaves)
+
+
+def _move(draft: Block, builder: TensorBuilder) -> None:
+    for op in list(draft.ops):
+        op.detach()
+        builder.insert(op)
+
+
+def _spliced(builder: TensorBuilder, region: Region) -> list[SSAValue]:
+    """A region's operations in line; what it returns."""
+    end = region.block.last_op
+    assert end is not None
+    found = list(end.operands)
+    end.detach()
+    end.erase()
+    _move(region.block, builder)
+    return found
 
 
 # -- what is known when compiling ------------------------------------------------------

@@ -6,29 +6,35 @@
   dispatch a `transient` one of its own, sized by the layout of the kernel's operand and
   rounded up to 64 bytes.
 - A reshape is the same resource under another name.
+- Branches and loops call the functions they run (`inline_calls` puts these in place);
+  their results and carried values are transients.
 - A function still returns its outputs; `materialize_copies` makes them arguments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, StringAttr, SymbolRefAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Attribute, Block, Operation, OpResult, SSAValue
+from xdsl.ir import Attribute, Block, Operation, OpResult, Region, SSAValue
 from xdsl.rewriter import Rewriter
 
+from headrace.base.dtypes import I1
 from headrace.base.errors import error
 from headrace.base.parameters import size_bytes
+from headrace.flow.control import IfOp as FlowIfOp
+from headrace.flow.control import WhileOp as FlowWhileOp
 from headrace.flow.dialect import DispatchOp, TensorReshapeOp
 from headrace.flow.dialect import ExecutableOp as FlowExecutableOp
 from headrace.flow.layouts.sites import Entry, read_entry
 from headrace.ir.locations import places
 from headrace.ir.model import Model
 from headrace.ir.passes import Pass
-from headrace.ir.types import exprs_attr
+from headrace.ir.types import exprs_attr, tensor_type
 from headrace.kernel.description import Kernel
+from headrace.stream.commands import CallOp, CopyOp, IfOp, LoopOp
 from headrace.stream.commands import DispatchOp as CommandDispatchOp
 from headrace.stream.dialect import ResourceAllocOp, ResourceConstantOp, SizeOp
 from headrace.stream.executables import make_executable, value_name
@@ -159,11 +165,67 @@ class _Program:
             self.resources[op.result] = self.resources[op.operand]
         elif isinstance(op, DispatchOp):
             self._dispatch(op)
+        elif isinstance(op, FlowIfOp):
+            self._if(op)
+        elif isinstance(op, FlowWhileOp):
+            self._while(op)
         elif isinstance(op, ReturnOp):
             self.returned = [v.type for v in op.arguments]
             self._add(ReturnOp(*(self.resources[v] for v in op.arguments)), op)
         else:
             raise error("HR9507", f"{op.name} is still there when flow ends", at=places(op))
+
+    def _allocate(self, kind: Attribute, op: Operation) -> SSAValue:
+        """A transient for one row-major tensor of a branch or loop."""
+        label = (places(op) or (op.name,))[-1]
+        made = ResourceAllocOp(aligned(tensor_bytes(kind)), label=label)
+        self._add(made, op)
+        return made.result
+
+    def _call(self, name: str, given: Sequence[SSAValue], op: Operation) -> CallOp:
+        made = CallOp(SymbolRefAttr(name), list(given))
+        made.location = op.location
+        return made
+
+    def _if(self, op: FlowIfOp) -> None:
+        given = [self.resources[v] for v in op.arguments]
+        for result in op.results:
+            self.resources[result] = self._allocate(result.type, op)
+        given += [self.resources[r] for r in op.results]
+        regions = [
+            Region(Block([self._call(callee.root_reference.data, given, op)]))
+            for callee in (op.then, op.otherwise)
+        ]
+        self._add(IfOp(self.resources[op.condition], *regions), op)
+
+    def _while(self, op: FlowWhileOp) -> None:
+        """Carried values have one place; the next ones are copied there when all are made."""
+        condition, body = op.callees()
+        captured = [self.resources[v] for v in op.captured]
+        carried = [self._allocate(v.type, op) for v in op.inputs]
+        following = [self._allocate(v.type, op) for v in op.inputs]
+        flag = self._allocate(tensor_type(I1, ()), op)
+        sizes = [tensor_bytes(v.type) for v in op.inputs]
+
+        def copies(sources: Sequence[SSAValue]) -> list[Operation]:
+            made: list[Operation] = [
+                CopyOp(source, target, size)
+                for source, target, size in zip(sources, carried, sizes, strict=True)
+            ]
+            for copy in made:
+                copy.location = op.location
+            return made
+
+        check = [*carried, *captured, flag]
+        before = [*copies([self.resources[v] for v in op.inputs])]
+        before.append(self._call(condition, check, op))
+        step: list[Operation] = [self._call(body, [*carried, *captured, *following], op)]
+        step += copies(following)
+        step.append(self._call(condition, check, op))
+        count = op.trip_count.exprs[0] if op.trip_count is not None else None
+        loop = LoopOp(Region(Block(before)), flag, Region(Block(step)), count)
+        self._add(loop, op)
+        self.resources.update(zip(op.results, carried, strict=True))
 
     def _dispatch(self, op: DispatchOp) -> None:
         nested = op.entry_point.nested_references.data

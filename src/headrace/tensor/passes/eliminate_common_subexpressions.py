@@ -44,7 +44,7 @@ class EliminateCommonSubexpressions(Pass):
 
 
 def _key(operation: Operation, model: Model) -> Hashable | None:
-    if not is_pure(operation) or isinstance(operation, d.CopyOp):
+    if not is_pure(operation) or isinstance(operation, (d.CopyOp, *d.CONTROL)):
         return None
     if isinstance(operation, d.ParameterOp):
         name = operation.parameter.root_reference.data

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from headrace import api
-from headrace.base.errors import HeadraceError
 from headrace.importers import stablehlo
 from headrace.tensor.interp import evaluate_function
 
@@ -195,11 +194,53 @@ def test_a_loop_of_known_trips_is_written_out(tmp_path: Path) -> None:
     assert found == 48
 
 
-def test_a_loop_that_data_stops_is_refused_with_its_place() -> None:
+def test_a_loop_that_data_stops_is_a_loop(tmp_path: Path) -> None:
     text = WHILE.replace("LIMIT_ARG", ", %limit: tensor<i32>").replace("LIMIT", "")
-    with pytest.raises(HeadraceError, match="data decides how often the loop runs") as refused:
-        stablehlo.load_module(text, "loop.mlir")
-    assert "loop.mlir: line 5 'stablehlo.while'" in str(refused.value)
+    for limit, wanted in ((5, 48), (0, 1.5), (9, 768)):
+        (found,) = results_of(text, [np.float32(1.5), np.int32(limit)], tmp_path)
+        assert found == wanted
+
+
+def test_a_loop_of_many_trips_stays_a_loop() -> None:
+    known = "%limit = stablehlo.constant dense<100> : tensor<i32>"
+    text = WHILE.replace("LIMIT_ARG", "").replace("LIMIT", known)
+    model = stablehlo.load_module(text, "loop.mlir")
+    (loop,) = [op for op in model.ir.walk() if op.name == "tensor.while"]
+    assert loop.properties["trip_count"].exprs[0].value == 100
+
+
+BRANCHES = """
+func.func @main(%i: tensor<i32>, %x: tensor<32x32xf32>) -> tensor<32x32xf32> {
+  %0 = "stablehlo.case"(%i) ({
+    %a = stablehlo.dot_general %x, %x, contracting_dims = [1] x [0] : (tensor<32x32xf32>, tensor<32x32xf32>) -> tensor<32x32xf32>
+    %b = stablehlo.dot_general %a, %x, contracting_dims = [1] x [0] : (tensor<32x32xf32>, tensor<32x32xf32>) -> tensor<32x32xf32>
+    %s = stablehlo.constant dense<0.0> : tensor<f32>
+    %c = stablehlo.reduce(%b init: %s) applies stablehlo.add across dimensions = [0] : (tensor<32x32xf32>, tensor<f32>) -> tensor<32xf32>
+    %d = stablehlo.broadcast_in_dim %c, dims = [1] : (tensor<32xf32>) -> tensor<32x32xf32>
+    stablehlo.return %d : tensor<32x32xf32>
+  }, {
+    %e = stablehlo.constant dense<1.0> : tensor<32x32xf32>
+    %s = stablehlo.constant dense<0.0> : tensor<f32>
+    %f = stablehlo.reduce(%x init: %s) applies stablehlo.add across dimensions = [0] : (tensor<32x32xf32>, tensor<f32>) -> tensor<32xf32>
+    %g = stablehlo.broadcast_in_dim %f, dims = [1] : (tensor<32xf32>) -> tensor<32x32xf32>
+    %h = stablehlo.multiply %g, %e : tensor<32x32xf32>
+    stablehlo.return %h : tensor<32x32xf32>
+  }, {
+    stablehlo.return %x : tensor<32x32xf32>
+  }) : (tensor<i32>) -> tensor<32x32xf32>
+  return %0 : tensor<32x32xf32>
+}"""
+
+
+def test_only_the_branch_that_is_taken_runs(tmp_path: Path) -> None:
+    model = stablehlo.load_module(BRANCHES, "case.mlir")
+    assert sum(op.name == "tensor.if" for op in model.ir.walk()) == 2
+    x = np.random.default_rng(0).standard_normal((32, 32)).astype(np.float32) / 8
+    sums = [(x @ x @ x).sum(0), x.sum(0), None]
+    for index, taken in ((0, 0), (1, 1), (2, 2), (-1, 2), (7, 2)):
+        (found,) = results_of(BRANCHES, [np.int32(index), x], tmp_path)
+        wanted = x if sums[taken] is None else np.broadcast_to(sums[taken], x.shape)
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_a_case_takes_the_last_branch_for_an_unknown_index(tmp_path: Path) -> None:

@@ -112,9 +112,7 @@ def expected(x: Any, y: Any, trips: int, branch: bool) -> Any:
 
 def arrays() -> tuple[Any, Any]:
     random = np.random.default_rng(3)
-    return tuple(
-        (0.5 * random.standard_normal((N, N))).astype(np.float32) for _ in range(2)
-    )
+    return tuple((0.5 * random.standard_normal((N, N))).astype(np.float32) for _ in range(2))
 
 
 @pytest.mark.parametrize("phase", ["input", "tensor", "flow", "stream", "hal"])

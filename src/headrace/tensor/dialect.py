@@ -801,5 +801,8 @@ TENSOR_OPERATIONS: list[type[IRDLOperation]] = [
 BODIES = (ReduceOp, ReduceWindowOp, ScatterOp, SortOp)
 """Operations whose region computes with scalars."""
 
+CONTROL = (IfOp, WhileOp)
+"""Operations whose regions hold whole-tensor operations."""
+
 TENSOR = Dialect("tensor", [*TENSOR_OPERATIONS], [])
 HR = Dialect("hr", [], [DimsAttr, ExprsAttr])

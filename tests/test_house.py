@@ -23,7 +23,6 @@ LONG_FILES = {
     "assemble.py": "one walk over the modules; its parts share what they have numbered",
     "base/symbols.py": "one algebra: a normal form and every rule that keeps it",
     "targets/cpu/contract.py": "the one family tuned to the peak; its parts share the tile",
-    "targets/cpu/winograd.py": "one family: transforms, products and inverse share a tile",
     "targets/cpu/ir_text.py": "a table: one method for each LLVM instruction used",
     "tensor/build.py": "a table: one method for each tensor operation",
     "tensor/dialect.py": "a dialect reads as one manual",

@@ -274,7 +274,14 @@ def test_long_sums_are_cut_and_wait_in_scratch(c, n, size, k, stride):
 @pytest.mark.parametrize("target", [NATIVE, GENERIC], ids=["v3", "generic"])
 @pytest.mark.parametrize(
     ("c", "n", "size", "residual", "batch", "halo"),
-    [(32, 48, 14, False, 1, 0), (40, 32, 16, True, 2, 0), (64, 32, 18, False, 1, 1)],
+    [
+        (32, 48, 14, False, 1, 0),
+        (40, 32, 16, True, 2, 0),
+        (64, 32, 18, False, 1, 1),
+        (32, 32, 9, True, 2, 0),
+        (32, 32, 15, False, 1, 1),
+        (520, 32, 14, False, 1, 0),
+    ],
 )
 def test_winograd(c, n, size, residual, batch, halo, target):
     kernel = convolution(c, n, size, 3, 1, residual, batch)
@@ -284,8 +291,9 @@ def test_winograd(c, n, size, residual, batch, halo, target):
     assert one.tobytes() == run(kernel, target=target, parts=7, tolerance=2e-4)[1].tobytes()
 
 
-def test_winograd_without_a_halo_and_channels_first():
-    kernel = convolution(32, 32, 14, 3, 1)
+@pytest.mark.parametrize("size", [14, 11])
+def test_winograd_without_a_halo_and_channels_first(size):
+    kernel = convolution(32, 32, size, 3, 1)
     weight = NATIVE.layout_wishes(kernel)[1]
     operands = list(kernel.operands)
     operands[1] = replace(operands[1], layout=granted(operands[1].shape, weight))
@@ -303,7 +311,7 @@ def test_convolution_of_some_channels(size):
 def test_winograd_only_where_it_pays():
     for kernel in (
         convolution(64, 64, 7, 3, 1),  # few pixels
-        convolution(512, 512, 14, 3, 1),  # many weights, few pixels
+        convolution(512, 512, 13, 3, 1),  # many weights, few pixels
         convolution(16, 64, 56, 3, 1),  # few channels
         convolution(64, 64, 28, 3, 2),
     ):

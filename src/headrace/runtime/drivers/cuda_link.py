@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.artifact import schema
-from headrace.base.errors import Diagnostic, Problems
+from headrace.base.bundle import split_code
+from headrace.base.errors import Diagnostic, Problems, error
 from headrace.base.symbols import ZERO
 from headrace.runtime.drivers.cuda_calls import CudaCalls
 from headrace.runtime.drivers.cuda_cubin import required_threads
@@ -87,6 +88,15 @@ def pick_variants(
     return tuple(chosen)
 
 
+def _pieces(code: bytes, executable: str) -> list[bytes]:
+    try:
+        return split_code(code)
+    except ValueError as damage:
+        raise error(
+            "HR4003", f"the code of executable '{executable}' is damaged: {damage}"
+        ) from None
+
+
 class CudaCode:
     """Executables of one program, loaded.
 
@@ -103,7 +113,7 @@ class CudaCode:
         self.program = program
         self.variants = pick_variants(program, calls.capability, calls.name)
         self._calls = calls
-        self._modules: dict[int, Any] = {}
+        self._modules: dict[int, tuple[Any, ...]] = {}
         self._kernels: dict[tuple[int, str], Kernel] = {}
         self._threads: dict[str, int] = {}
         free = calls.memory()[0]
@@ -111,23 +121,29 @@ class CudaCode:
         for number, index in enumerate(self.variants):
             variant = program.executables[number].variants[index]
             if variant.code not in self._modules:
-                cubin = read_code(variant.code)
-                self._modules[variant.code] = calls.load(cubin)
-                self._threads.update(required_threads(cubin))
-            module = self._modules[variant.code]
+                cubins = _pieces(read_code(variant.code), program.executables[number].name)
+                self._modules[variant.code] = tuple(calls.load(cubin) for cubin in cubins)
+                for cubin in cubins:
+                    self._threads.update(required_threads(cubin))
+            modules = self._modules[variant.code]
             for entry_point in variant.entry_points:
                 for launch in (x for case in entry_point for x in case.launches):
-                    self._add(number, module, launch, problems)
+                    self._add(number, modules, launch, problems)
         problems.raise_if_any()
         self.code_bytes = max(0, free - calls.memory()[0])
 
     def _add(
-        self, executable: int, module: Any, launch: schema.Launch, found: Problems
+        self,
+        executable: int,
+        modules: tuple[Any, ...],
+        launch: schema.Launch,
+        found: Problems,
     ) -> None:
         key = executable, launch.symbol
         if key in self._kernels:
             return
-        function = self._calls.function(module, launch.symbol)
+        lookups = (self._calls.function(module, launch.symbol) for module in modules)
+        function = next((f for f in lookups if f is not None), None)
         if function is None:
             fact = f"the module's code does not define '{launch.symbol}'"
             found.add(Diagnostic("HR4003", fact))
@@ -148,7 +164,8 @@ class CudaCode:
 
     def close(self) -> None:
         """Unloads everything."""
-        for module in self._modules.values():
-            self._calls.unload(module)
+        for modules in self._modules.values():
+            for module in modules:
+                self._calls.unload(module)
         self._modules.clear()
         self._kernels.clear()

@@ -137,8 +137,11 @@ class _ContractLowering(TileLowering):
         self._store_local(reduction.results[0], Scalar(dtype, (sums,)), ())
 
 
-def generate(name: str, kernel: Kernel) -> TritonSource | None:
+def generate(name: str, kernel: Kernel, unknown_rows: int = 64) -> TritonSource | None:
     """The kernel's Triton source; None where it is no product of matrices.
+
+    Args:
+        unknown_rows: what a number of rows known only at run time is taken for.
 
     Raises:
         HeadraceError HR2401: an operation that lanes lack.
@@ -146,7 +149,7 @@ def generate(name: str, kernel: Kernel) -> TritonSource | None:
     found = as_product(kernel)
     if found is None:
         return None
-    tiles = choose_tiles(found)
+    tiles = choose_tiles(found, unknown_rows)
     column_tiles = ceildiv(flat_size(found.columns), tiles.columns)
     if column_tiles.is_constant and column_tiles.value > _MOST_PROGRAMS_ALONG_Y:
         return None

@@ -40,13 +40,15 @@ def power_of_two(value: int, least: int, most: int) -> int:
     return found
 
 
-def choose_tiles(found: Product) -> Tiles:
+def choose_tiles(found: Product, unknown_rows: int = _UNKNOWN_SIZE) -> Tiles:
     """Tiles from sizes alone: the same at every budget.
 
     Measured on an H200 (docs/measured/h200.md): down to 16 x 16 pays where few programs are
     left; more depth, stages or warps than these do not.
     """
-    rows, columns = _known(flat_size(found.rows)), _known(flat_size(found.columns))
+    row_count = flat_size(found.rows)
+    rows = row_count.value if row_count.is_constant else unknown_rows
+    columns = _known(flat_size(found.columns))
     batch, depth = _known(flat_size(found.batch)), _known(flat_size(found.depth))
     most = 128 if found.narrow else 64
     high, wide = power_of_two(rows, 16, most), power_of_two(columns, 16, most)

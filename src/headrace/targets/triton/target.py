@@ -7,13 +7,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from headrace.base.bundle import join_code
 from headrace.base.errors import error
 from headrace.kernel import products
 from headrace.kernel.description import Kernel
 from headrace.kernel.target import Code, Launch, LayoutWish, Specialisation
-from headrace.targets.triton import contract, rows
 from headrace.targets.triton.compile import Binary, compile_source
-from headrace.targets.triton.naive import TritonSource, generate
+from headrace.targets.triton.naive import TritonSource
+from headrace.targets.triton.variants import variants
 
 CUDA_ARCHITECTURES = ("sm_80", "sm_90")
 ROCM_ARCHITECTURES = ("gfx942",)
@@ -51,23 +52,20 @@ class TritonTarget:
             HeadraceError HR2401: an operation that lanes lack.
             HeadraceError HR2421, HR2422: no Triton, or Triton refuses.
         """
-        identifier = _identifier(name)
-        source = _generate(identifier, kernel)
-        binary = self._compile(source)
-        launch = Launch(
-            symbol=binary.symbol,
-            workgroups=source.workgroups,
-            scratch_bytes=source.scratch_bytes,
-            slice=source.slice,
-            family=source.family,
-            shared_bytes=binary.shared_bytes,
-        )
+        found = variants(_identifier(name), kernel)
+        binaries = [self._compile(variant.source) for variant in found]
         return Code(
             format="cubin" if self.kind == "cuda" else "hsaco",
-            data=binary.data,
-            specialisations=(Specialisation((), (launch,)),),
+            data=join_code([binary.data for binary in binaries]),
+            specialisations=tuple(
+                Specialisation(variant.conditions, (_launch(variant.source, binary),))
+                for variant, binary in zip(found, binaries, strict=True)
+            ),
             features=(self.architecture,),
-            listing=f"{source.text}\n{binary.assembly}",
+            listing="\n".join(
+                f"{variant.source.text}\n{binary.assembly}"
+                for variant, binary in zip(found, binaries, strict=True)
+            ),
         )
 
     def _compile(self, source: TritonSource) -> Binary:
@@ -78,13 +76,15 @@ class TritonTarget:
         return compile_source(source, backend, architecture, warp)
 
 
-def _generate(name: str, kernel: Kernel) -> TritonSource:
-    """The first family that takes the kernel; the naive emitter takes any."""
-    if not rows.multiplies_one_row(kernel):
-        tiled = contract.generate(name, kernel)
-        if tiled is not None:
-            return tiled
-    return rows.generate(name, kernel) or generate(name, kernel)
+def _launch(source: TritonSource, binary: Binary) -> Launch:
+    return Launch(
+        symbol=binary.symbol,
+        workgroups=source.workgroups,
+        scratch_bytes=source.scratch_bytes,
+        slice=source.slice,
+        family=source.family,
+        shared_bytes=binary.shared_bytes,
+    )
 
 
 def _identifier(name: str) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from sample_kernels import SAMPLES, Sample, assert_close
 
+from headrace.base.bundle import split_code
 from headrace.base.errors import HeadraceError
 from headrace.base.symbols import as_expr
 from headrace.targets.triton import compile as compilation
@@ -46,7 +47,7 @@ needs_interpreter = pytest.mark.skipif(
 
 def _check(target: str, sample: Sample) -> None:
     code = make(target).translate("main_dispatch_0", sample.kernel)
-    assert code.data[:4] == b"\x7fELF"
+    assert all(c[:4] == b"\x7fELF" for c in split_code(code.data))
     assert b"main_dispatch_0" in code.data
     (launch,) = code.specialisations[-1].launches
     assert launch.symbol == "main_dispatch_0" and launch.family in FAMILIES

@@ -1,0 +1,59 @@
+"""Products whose rows are known only at run time: one function for one, few and many."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sample_kernels import Sample, assert_close
+from test_triton_naive import needs_interpreter, needs_triton
+
+from headrace.base.bundle import split_code
+from headrace.targets.triton.target import make
+from headrace.targets.triton.variants import variants
+
+TEXT = """
+kernel(%d0 = tokens, %d1 = 70) dims(tokens) {
+  ro x : f32[tokens, 40]
+  ro constant w : f32[40, 70] layout [1, 40] offset 0 size 2800
+  wo y : f32[tokens, 70]
+  local a : f32
+  reduce(%r0 = 40) {
+    %v0 = load x[%d0, %r0]
+    %v1 = load w[%r0, %d1]
+    %v2 = multiply(%v0, %v1) : f32
+    fold %v2 from 0.0 with add into a
+  }
+  map() {
+    %v3 = read a[]
+    store %v3 to y[%d0, %d1]
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("tokens, family", [(1, "reduce"), (5, "contract"), (70, "contract")])
+@needs_interpreter
+@pytest.mark.filterwarnings("ignore")
+def test_the_first_that_holds_is_right(tokens: int, family: str) -> None:
+    from interpret import run
+
+    sample = Sample("variants", TEXT, {"tokens": tokens})
+    found = variants("k", sample.kernel)
+    taken = next(v for v in found if all(c.holds(sample.dims) for c in v.conditions))
+    assert taken.source.family == family
+    buffers = sample.buffers()
+    expected = sample.expected(buffers)
+    run(sample.kernel, buffers, sample.dims, lambda *_: taken.source)
+    assert_close(sample, buffers, expected)
+    assert np.isfinite(buffers[-1]).all()
+
+
+@needs_triton
+def test_three_functions_in_one_code() -> None:
+    code = make("cuda:sm_90").translate("main", Sample("variants", TEXT).kernel)
+    assert len(split_code(code.data)) == 3
+    launches = [s.launches[0] for s in code.specialisations]
+    assert [x.symbol for x in launches] == ["main_one", "main_few", "main"]
+    assert code.specialisations[-1].conditions == ()
+    # One row of tiles along the axis of the cut reads its own run of the weight.
+    assert all(x.slice is not None and x.slice.binding == 1 for x in launches)

@@ -7,7 +7,9 @@ from sample_kernels import SAMPLES, Sample, assert_close
 from test_triton_naive import needs_interpreter, needs_triton
 
 from headrace.base.bundle import split_code
-from headrace.targets.triton import contract, products
+from headrace.kernel import products
+from headrace.targets.triton import contract
+from headrace.targets.triton.schedule import choose_tiles
 from headrace.targets.triton.target import make
 
 BATCHED = """
@@ -121,5 +123,5 @@ def test_a_kernel_that_reads_what_other_tiles_write_is_no_product() -> None:
 def test_small_products_get_small_tiles() -> None:
     found = products.as_product(BY_NAME["matmul"].kernel)
     assert found is not None
-    tiles = products.choose_tiles(found)
+    tiles = choose_tiles(found)
     assert (tiles.rows, tiles.columns, tiles.depth) == (16, 16, 32)

@@ -98,6 +98,7 @@ def compile(
     targets: Sequence[str] = ("cpu",),
     level: int = 2,
     dims: Mapping[str, DimensionChoice] | None = None,
+    aliases: Mapping[str, str] | None = None,
     jobs: int | None = None,
     progress: Progress | None = None,
     inspection: Inspection | None = None,
@@ -112,6 +113,8 @@ def compile(
         targets: `cpu[:native|x86-64-v3|generic]`, `cuda:sm_90`, `vulkan`, ...
         level: 0 as written, 2 everything.
         dims: by name, what a dimension is fixed to, or its bounds (least, greatest).
+        aliases: by the name of an input, the output that takes its place: state that a
+            step updates where it stands. `*` in both names stands for the same text.
         jobs: compiling processes; all cores by default.
         progress: called with kernels done and kernels in all.
         inspection: what to print or dump on the way.
@@ -120,7 +123,7 @@ def compile(
         HeadraceError: HR0xxx a wrong argument, HR1xxx the model cannot be imported,
             HR2xxx it cannot be compiled, HR3xxx the file cannot be written.
     """
-    path, models = Path(output), given(model)
+    path, models = Path(output), given(model, aliases)
 
     def compile_to(place: Path) -> None:
         _compile(models, place, targets, level, dims, jobs, progress, inspection)
@@ -132,7 +135,9 @@ def compile(
         return path
     from headrace.model_cache import compiled_once
 
-    return compiled_once(files, path, targets, level, dims or {}, compile_to)
+    asked = {"dims": sorted((dims or {}).items()), "aliases": models.aliases}
+    choices = {name: choice for name, choice in asked.items() if choice}
+    return compiled_once(files, path, targets, level, choices, compile_to)
 
 
 def _compile(
@@ -246,6 +251,7 @@ def compile_to_text(
     targets: Sequence[str] = ("cpu",),
     level: int = 2,
     dims: Mapping[str, DimensionChoice] | None = None,
+    aliases: Mapping[str, str] | None = None,
     inspection: Inspection | None = None,
 ) -> str:
     """The IR at the end of a phase; one module behind the other where classes parted.
@@ -256,7 +262,9 @@ def compile_to_text(
     from headrace.pipeline import compile_to
 
     made = compile_to(
-        given(model).load(dims or {}), phase, _options(_targets(targets), level, inspection)
+        given(model, aliases).load(dims or {}),
+        phase,
+        _options(_targets(targets), level, inspection),
     )
     texts = [
         (f"// device class: {name}\n" if name else "") + print_module(module.ir)

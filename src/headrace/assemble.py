@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Block, SSAValue
+from xdsl.ir import Block, BlockArgument, SSAValue
 
 from headrace.artifact import schema
 from headrace.artifact.writer import ModuleParts, WeightSpec
@@ -33,7 +33,13 @@ from headrace.kernel.target import Code, Target
 from headrace.kernel.text import print_kernel
 from headrace.stream.commands import CallOp, CopyOp, DispatchOp, FillOp, IfOp, LoopOp
 from headrace.stream.dialect import ResourceAllocOp, ResourceConstantOp
-from headrace.stream.resources import argument_io, argument_name, argument_type, size_of
+from headrace.stream.resources import (
+    aliased_input,
+    argument_io,
+    argument_name,
+    argument_type,
+    size_of,
+)
 from headrace.stream.scalars import scalar_expr
 
 PACKED_SUFFIX = re.compile(r"\$layout\d+$")
@@ -336,8 +342,7 @@ class _Function:
         outputs: list[schema.TensorSignature] = []
         for argument in block.args:
             name = argument_name(argument) or f"argument{argument.index}"
-            size = size_of(argument)
-            number = self._add(argument, schema.Resource(name, "external", size or ZERO))
+            number = self._external(argument, name)
             kind = argument_type(argument)
             if kind is not None:
                 signature = schema.TensorSignature(name, dtype_of(kind), shape_of(kind), number)
@@ -346,6 +351,15 @@ class _Function:
         return schema.EntryFunction(
             self.op.sym_name.data, tuple(inputs), tuple(outputs), tuple(self.resources), body
         )
+
+    def _external(self, argument: BlockArgument, name: str) -> int:
+        """The resource of an argument: an input's for the output that takes its place."""
+        place = aliased_input(argument)
+        if place is not None:
+            self.numbers[argument] = self.numbers[place]
+            return self.numbers[place]
+        size = size_of(argument)
+        return self._add(argument, schema.Resource(name, "external", size or ZERO))
 
     def _add(self, value: SSAValue, resource: schema.Resource) -> int:
         self.numbers[value] = len(self.resources)

@@ -48,6 +48,13 @@ def cli() -> None:
 @TARGETS
 @LEVEL
 @DIMS
+@click.option(
+    "--alias",
+    "aliases",
+    multiple=True,
+    metavar="INPUT=OUTPUT",
+    help="An output that takes an input's place, e.g. past_*=present_*: state updated in place.",
+)
 @click.option("--compile-to", "phase", default=None, help="Stop after a phase and print it.")
 @click.option(
     "--print-after", multiple=True, metavar="PASS|all", help="Print the IR after a pass."
@@ -63,6 +70,7 @@ def compile_command(
     targets: tuple[str, ...],
     level: int,
     dims: tuple[str, ...],
+    aliases: tuple[str, ...],
     phase: str | None,
     print_after: tuple[str, ...],
     dump_to: Path | None,
@@ -77,12 +85,19 @@ def compile_command(
     from headrace import api
 
     model = given_models(models)
+    pairs = {given: output for given, _, output in (a.partition("=") for a in aliases)}
     # JSON has standard output for itself.
     echo = partial(click.echo, err=as_json)
     seen = api.Inspection(frozenset(print_after), dump_to, echo)
     if phase is not None and phase != "executables":
         text = api.compile_to_text(
-            model, phase, targets=targets, level=level, dims=parse_dims(dims), inspection=seen
+            model,
+            phase,
+            targets=targets,
+            level=level,
+            dims=parse_dims(dims),
+            aliases=pairs,
+            inspection=seen,
         )
         click.echo(json.dumps({"phase": phase, "text": text}) if as_json else text)
         return
@@ -93,6 +108,7 @@ def compile_command(
             targets=targets,
             level=level,
             dims=parse_dims(dims),
+            aliases=pairs,
             jobs=jobs,
             progress=progress,
             inspection=seen,

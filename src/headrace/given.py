@@ -27,9 +27,12 @@ class Given:
 
     Attributes:
         models: by the name of the entry function; empty for one whose functions keep theirs.
+        aliases: names of inputs and of the outputs that take their place; `*` in both
+            stands for the same text.
     """
 
     models: Mapping[str, Path | Model]
+    aliases: tuple[tuple[str, str], ...] = ()
 
     @property
     def files(self) -> tuple[tuple[str, Path], ...] | None:
@@ -50,37 +53,57 @@ class Given:
         return hashlib.sha256(repr(digests).encode()).hexdigest()
 
     def load(self, dims: Mapping[str, DimensionChoice]) -> Model:
-        """The models in the tensor stage, as one. Raises as `importers/entries.py`."""
+        """The models in the tensor stage, as one.
+
+        Raises: as `importers/entries.py` and `importers/aliases.py`.
+        """
+        from headrace.importers.aliases import set_aliases
         from headrace.importers.entries import load_entries
         from headrace.importers.options import ImportOptions
         from headrace.importers.table import load
 
         options = ImportOptions(dims)
-        if "" not in self.models:
-            return load_entries(self.models, options)
-        model = self.models[""]
-        return load(model, options) if isinstance(model, Path) else model
+        only = self.models.get("")
+        if only is None:
+            model = load_entries(self.models, options)
+        else:
+            model = load(only, options) if isinstance(only, Path) else only
+        set_aliases(model, self.aliases)
+        return model
 
 
-def given(model: Models) -> Given:
+def given(model: Models, aliases: Mapping[str, str] | None = None) -> Given:
     """What `api.compile` was called with.
 
     Raises:
-        HeadraceError HR0205: an entry's name is no identifier; HR0206: there is no model.
+        HeadraceError HR0205: an entry's name is no identifier; HR0206: there is no model;
+            HR0207: an alias has not as many `*` on both sides.
     """
+    pairs = tuple((aliases or {}).items())
+    _check_aliases(pairs)
     if not isinstance(model, Mapping):
-        return Given({"": _one(model)})
+        return Given({"": _one(model)}, pairs)
     if not model:
         raise error("HR0206", "no model is given")
     problems = Problems()
     for name, entry in model.items():
         _check_name(name, str(entry), problems)
     problems.raise_if_any()
-    return Given({name: _one(entry) for name, entry in model.items()})
+    return Given({name: _one(entry) for name, entry in model.items()}, pairs)
 
 
 def _one(model: PathLike | Model) -> Path | Model:
     return Path(model) if isinstance(model, (str, os.PathLike)) else model
+
+
+def _check_aliases(aliases: Iterable[tuple[str, str]]) -> None:
+    problems = Problems()
+    for before, after in aliases:
+        if not before or not after or before.count("*") != after.count("*"):
+            cure = "write INPUT=OUTPUT, as past_*=present_*"
+            fact = f"'{before}={after}' is no alias"
+            problems.add(Diagnostic("HR0207", fact, helps=(cure,)))
+    problems.raise_if_any()
 
 
 def _check_name(name: str, where: str, problems: Problems) -> None:

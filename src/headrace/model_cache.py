@@ -46,7 +46,7 @@ def model_key(
     models: Files,
     targets: Sequence[str],
     level: int,
-    dims: Mapping[str, object],
+    choices: Mapping[str, object],
 ) -> str:
     """What a compilation is kept under.
 
@@ -56,7 +56,7 @@ def model_key(
     hashed = hashlib.sha256()
     for part in (
         *([(entry, model.name) for entry, model in models], *targets, level),
-        *(sorted(dims.items()), _package_digest(), _processor(), *_versions()),
+        *(sorted(choices.items()), _package_digest(), _processor(), *_versions()),
     ):
         text = repr(part).encode()
         hashed.update(f"{len(text)} ".encode() + text)
@@ -225,19 +225,20 @@ def compiled_once(
     output: Path | None,
     targets: Sequence[str],
     level: int,
-    dims: Mapping[str, object],
+    choices: Mapping[str, object],
     compile_to: Compile,
 ) -> Path:
     """Models compiled by `compile_to(path)`, unless that was done before.
 
     Args:
         output: the file to write; None for the entry in the cache itself.
+        choices: all else that was asked for, by name.
 
     Returns:
         `output`, or the entry.
     """
     try:
-        entry = kept_path(models, model_key(models, targets, level, dims))
+        entry = kept_path(models, model_key(models, targets, level, choices))
     except OSError:
         if output is None:
             raise

@@ -208,11 +208,26 @@ class _Checker:
                 self._fact(lifetime == "external", f"{at}: its resource is {lifetime}")
             for extent in signature.shape:
                 self._expr(extent, at)
+        self._check_aliases(function, where)
         for command in _commands(function.body, 0):
             if command is None:
                 self._fact(False, f"{where}: the module is nested too deeply")
                 return
             self._check_command(program, function, command, where)
+
+    def _check_aliases(self, function: EntryFunction, where: str) -> None:
+        """Inputs have buffers of their own, and so have outputs; of both, one of each."""
+        for kind, signatures in (("input", function.inputs), ("output", function.outputs)):
+            buffers = [s.resource for s in signatures]
+            self._fact(
+                len(set(buffers)) == len(buffers), f"{where}: two {kind}s are one buffer"
+            )
+        for after, before in function.aliases:
+            output, given = function.outputs[after], function.inputs[before]
+            self._fact(
+                (output.dtype, output.shape) == (given.dtype, given.shape),
+                f"{where}: {output.name} is no {given.name}, whose place it takes",
+            )
 
     def _check_weight_size(self, size: Expr, weight: int, where: str) -> None:
         stored = self._module.weights[weight].size_bytes

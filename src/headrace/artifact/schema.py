@@ -33,7 +33,8 @@ class TensorSignature:
 
     Attributes:
         name: the user's.
-        resource: index into the function's resources.
+        resource: index into the function's resources. An output with the resource of an
+            input takes its place: the buffer holds the one before a step, the other after.
     """
 
     name: str
@@ -162,6 +163,14 @@ class EntryFunction:
     outputs: tuple[TensorSignature, ...]
     resources: tuple[Resource, ...]
     body: Block
+
+    @property
+    def aliases(self) -> tuple[tuple[int, int], ...]:
+        """(output, input) of every output that takes an input's place."""
+        places = {signature.resource: n for n, signature in enumerate(self.inputs)}
+        return tuple(
+            (n, places[o.resource]) for n, o in enumerate(self.outputs) if o.resource in places
+        )
 
 
 @dataclass(frozen=True)

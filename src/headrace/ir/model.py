@@ -8,6 +8,9 @@ from xdsl.dialects.builtin import ModuleOp
 
 from headrace.base.parameters import Source
 
+ALIAS = "hr.alias"
+"""Attribute of a result, and of the output argument it becomes: see `Model.ir`."""
+
 
 @dataclass
 class Model:
@@ -16,6 +19,7 @@ class Model:
     Attributes:
         ir: `builtin.module`. Each public `func.func`
             is an entry; its `arg_attrs` and `res_attrs` hold `hr.name`, the user's names.
+            A result's `hr.alias` names the input of its type that it takes the place of.
         parameters: `tensor.parameter @name` -> where the bytes come from.
         name: of the model, for messages and provenance.
         dimension_ranges: bounds of named dimensions, (least, greatest or None).

@@ -29,9 +29,15 @@ class Entry:
         self.inputs: tuple[TensorInfo, ...] = module.inputs_of(name)
         self.outputs: tuple[TensorInfo, ...] = module.outputs_of(name)
 
-    def __call__(self, *args: Any, out: Sequence[Any] | None = None, **kwargs: Any) -> Outputs:
+    def __call__(
+        self,
+        *args: Any,
+        out: Sequence[Any] | None = None,
+        donate: bool | Sequence[str] = (),
+        **kwargs: Any,
+    ) -> Outputs:
         """Runs one step; see `Session.__call__`."""
-        return self._owner(*args, function=self.name, out=out, **kwargs)
+        return self._owner(*args, function=self.name, out=out, donate=donate, **kwargs)
 
     def __repr__(self) -> str:
         return f"<entry function '{self.name}' of {self._owner!r}>"

@@ -13,6 +13,7 @@ from headrace.runtime.arrays import aligned_array
 from headrace.runtime.drivers.api import Step
 from headrace.runtime.outputs import Outputs, outputs_type
 from headrace.runtime.signature import Matcher
+from headrace.runtime.state_arrays import StateArrays
 
 if TYPE_CHECKING:
     from headrace.runtime.session import Session
@@ -48,12 +49,19 @@ class Executor:
         self._outputs = outputs_type(tuple(o.name for o in self.function.outputs))
         self._dtypes = self.matcher.dtypes
         self._arity = len(self.function.inputs)
+        self._state = StateArrays(self.function)
         self._prepared: dict[tuple[Any, ...], Prepared] = {}
 
     def __call__(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], out: Sequence[Any] | None = None
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        out: Sequence[Any] | None = None,
+        donate: bool | Sequence[str] = (),
     ) -> Outputs:
         """Runs one step; see `Session.__call__`."""
+        if self._state.aliases or donate:
+            return self._run_on_state(args, kwargs, out, self._state.donated(donate))
         arrays = args
         session = self._session
         # The quick way in: as many positional arrays as inputs, all of the right kind.
@@ -71,6 +79,22 @@ class Executor:
         prepared.step.run(arrays, results)
         session.note_step(self, prepared, perf_counter_ns() - start)
         return self._outputs(results)
+
+    def _run_on_state(
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        out: Sequence[Any] | None,
+        donated: frozenset[int],
+    ) -> Outputs:
+        arrays = self.matcher.bind(args, kwargs)
+        prepared = self.prepare(arrays)
+        given = None if out is None else self._given(out, prepared)
+        bound = self._state.bind(arrays, prepared.outputs, given, donated)
+        start = perf_counter_ns()
+        prepared.step.run(bound.inputs, bound.outputs)
+        self._session.note_step(self, prepared, perf_counter_ns() - start)
+        return self._outputs(bound.finish())
 
     def _ready(self, args: Sequence[Any]) -> bool:
         for array, dtype in zip(args, self._dtypes, strict=True):

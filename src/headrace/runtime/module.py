@@ -134,6 +134,7 @@ class Module:
         *args: Any,
         function: str | None = None,
         out: Sequence[Any] | None = None,
+        donate: bool | Sequence[str] = (),
         **kwargs: Any,
     ) -> Outputs:
         """Runs one step on the module's own session; see `Session.__call__`."""
@@ -142,7 +143,7 @@ class Module:
             with self._lock:
                 session = self._session = self._session or self.session()
         with session.lock:
-            return session.executor(function)(args, kwargs, out)
+            return session.executor(function)(args, kwargs, out, donate)
 
     def entry(self, name: str) -> Entry:
         """An entry function, callable by itself. Raises HR4007: there is none of that name."""
@@ -258,7 +259,9 @@ class Module:
         """What else is owned: staging for inputs and outputs, and the other sessions."""
         entry = self.program.functions[function]
         total = 0
-        for signature in (*entry.inputs, *entry.outputs):
+        aliased = {after for after, _ in entry.aliases}
+        outputs = (o for n, o in enumerate(entry.outputs) if n not in aliased)
+        for signature in (*entry.inputs, *outputs):
             size = signature.dtype.size_bytes
             for expr in signature.shape:
                 size *= expr.evaluate(dims)

@@ -42,6 +42,7 @@ class Session:
         *args: Any,
         function: str | None = None,
         out: Sequence[Any] | None = None,
+        donate: bool | Sequence[str] = (),
         **kwargs: Any,
     ) -> Outputs:
         """Runs one step of a function.
@@ -53,6 +54,9 @@ class Session:
             function: which entry function; the first where left out.
             out: arrays to write the outputs to, one per output; fresh ones are made
                 otherwise.
+            donate: names of inputs whose arrays may be overwritten, True for all that an
+                output takes the place of: state is then updated where it stands, and the
+                output is the very array. Others are copied first and stay as they are.
 
         Returns:
             The outputs, a tuple that is also indexed by name.
@@ -64,7 +68,7 @@ class Session:
                 written.
         """
         with self.lock:
-            return self.executor(function)(args, kwargs, out)
+            return self.executor(function)(args, kwargs, out, donate)
 
     def entry(self, name: str) -> Entry:
         """An entry function on this session. Raises HR4007: there is none of that name."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from headrace.base.symbols import ONE, Expr
+from headrace.kernel.bodies import live_operations
 from headrace.kernel.description import Kernel, Load, Operand, Phase, Store
 
 Index = tuple[Expr, ...]
@@ -18,14 +19,21 @@ def in_place_operand(kernel: Kernel, result: int) -> Iterator[int]:
     Phases before it may load whatever belongs to their own outer point: those elements
     are told apart by every outer axis, so no other point reads what this one overwrites.
     Phases behind it may not load it at all.
+
+    Where several phases store the result, the first must be nothing but a copy of the
+    operand and all there is of it: updates of a slice and scatters, whose copy then goes.
     """
     target = kernel.operands[result]
-    found = _only_store(kernel, result)
-    if target.access != "wo" or found is None:
+    if target.access != "wo":
         return
-    at, store = found
+    stores = _stores(kernel, result)
     for number, operand in enumerate(kernel.operands):
-        if _alike(operand, target) and _loads_allow(kernel, number, at, store):
+        if not _alike(operand, target) or not stores:
+            continue
+        at, store = stores[0]
+        if (len(stores) == 1 and _loads_allow(kernel, number, at, store)) or (
+            len(stores) > 1 and _is_copied_whole(kernel, number, at, store)
+        ):
             yield number
 
 
@@ -39,23 +47,45 @@ def _alike(operand: Operand, target: Operand) -> bool:
     )
 
 
-def _only_store(kernel: Kernel, result: int) -> tuple[int, Store] | None:
-    stores = [
+def _stores(kernel: Kernel, result: int) -> list[tuple[int, Store]]:
+    """Every store of a result, with the number of its phase."""
+    return [
         (n, store)
         for n, phase in enumerate(kernel.phases)
         for store in phase.stores
         if store.operand == result
     ]
-    return stores[0] if len(stores) == 1 else None
 
 
-def _loads_allow(kernel: Kernel, number: int, at: int, store: Store) -> bool:
-    loads = [
+def _loads(kernel: Kernel, number: int) -> list[tuple[int, Load]]:
+    """Every load of an operand, with the number of its phase."""
+    return [
         (n, load)
         for n, phase in enumerate(kernel.phases)
         for load in phase.body
         if isinstance(load, Load) and load.operand == number
     ]
+
+
+def _is_copied_whole(kernel: Kernel, number: int, at: int, store: Store) -> bool:
+    """Whether the operand's only load is of each element, stored where it stood."""
+    loads = _loads(kernel, number)
+    if len(loads) != 1 or loads[0][0] != at or store.bounded:
+        return False
+    load = loads[0][1]
+    sizes = {a.name: a.size for a in (*kernel.outer, *kernel.phases[at].parallel)}
+    axes = [str(i) for i in store.index]
+    return (
+        store.value == load.result
+        and load.index == store.index
+        and not load.bounded
+        and len(set(axes)) == len(axes)
+        and [sizes.get(a) for a in axes] == list(kernel.operands[number].shape)
+    )
+
+
+def _loads_allow(kernel: Kernel, number: int, at: int, store: Store) -> bool:
+    loads = _loads(kernel, number)
     for n, load in loads:
         if n > at or load.bounded or _depends_on_data(kernel.phases[n], load.index):
             return False
@@ -113,4 +143,24 @@ def written_in_place(kernel: Kernel, result: int, operand: int) -> Kernel:
         )
         for phase in kernel.phases
     )
-    return replace(kernel, operands=tuple(operands), phases=phases)
+    kept = tuple(p for p in map(_without_needless_stores, phases) if p is not None)
+    # A kernel that copies and does nothing else stays what it is.
+    return replace(kernel, operands=tuple(operands), phases=kept or phases)
+
+
+def _without_needless_stores(phase: Phase) -> Phase | None:
+    """The phase without stores of what stands there already; None where none is left."""
+    loads = {op.result: op for op in phase.body if isinstance(op, Load)}
+
+    def changes(store: Store) -> bool:
+        load = loads.get(store.value)
+        return load is None or (load.operand, load.index) != (store.operand, store.index)
+
+    stores = tuple(s for s in phase.stores if changes(s))
+    if phase.serial or stores == phase.stores:
+        return phase
+    if not stores:
+        return None
+    return replace(
+        phase, body=live_operations(phase.body, [s.value for s in stores]), stores=stores
+    )

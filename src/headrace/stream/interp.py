@@ -27,7 +27,7 @@ from headrace.stream.commands import CallOp, CopyOp, DispatchOp, FillOp, IfOp, L
 from headrace.stream.dialect import ExecutableOp, ResourceAllocOp, ResourceConstantOp
 from headrace.stream.executables import entry_functions, kernel_of
 from headrace.stream.places import place_of
-from headrace.stream.resources import argument_io, argument_name, argument_type
+from headrace.stream.resources import aliased_input, argument_io, argument_name, argument_type
 from headrace.stream.scalars import scalar_expr
 from headrace.tensor.dimensions import solve_dimensions
 from headrace.tensor.interp import parameter_reader
@@ -90,7 +90,11 @@ def run_program(
         buffers[argument] = _bytes(np.array(array, wanted))
     outputs = [a for a in arguments if argument_io(a) == "output"]
     for argument in outputs:
-        buffers[argument] = _allocate(_shape(argument, dims), _type(argument))
+        place = aliased_input(argument)
+        if place is None:
+            buffers[argument] = _allocate(_shape(argument, dims), _type(argument))
+        else:
+            buffers[argument] = buffers[place]
     machine = (machine_type or Machine)(model, kernels, dims)
     machine.run(found.body.block, buffers)
     return {

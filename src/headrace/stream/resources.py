@@ -10,6 +10,7 @@ from xdsl.ir import Attribute, BlockArgument, SSAValue
 
 from headrace.base.dtypes import DType
 from headrace.base.symbols import Expr, ceildiv, product
+from headrace.ir.model import ALIAS
 from headrace.ir.types import ExprsAttr, dtype_of, shape_of
 from headrace.kernel.description import Layout, Operand
 from headrace.stream.dialect import ResourceAllocOp, ResourceConstantOp
@@ -60,10 +61,27 @@ def argument_io(argument: BlockArgument) -> str:
     return value.data if isinstance(value, StringAttr) else ""
 
 
+def is_input(resource: SSAValue) -> bool:
+    """Whether it is an input of the function; written only where an output is its next."""
+    return isinstance(resource, BlockArgument) and argument_io(resource) == "input"
+
+
 def argument_name(argument: BlockArgument) -> str:
     """The user's name of an argument; empty where it has none."""
     value = argument_attributes(argument).get(NAME)
     return value.data if isinstance(value, StringAttr) else ""
+
+
+def aliased_input(argument: BlockArgument) -> BlockArgument | None:
+    """The input whose bytes an output is from the end of a step on, if there is one."""
+    value = argument_attributes(argument).get(ALIAS)
+    if not isinstance(value, StringAttr):
+        return None
+    return next(
+        a
+        for a in argument.block.args
+        if argument_io(a) == "input" and argument_name(a) == value.data
+    )
 
 
 def argument_type(argument: BlockArgument) -> TensorType | None:

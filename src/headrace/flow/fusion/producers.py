@@ -111,9 +111,7 @@ def accepts(group: Group, operation: Operation) -> bool:
     if group.is_contraction or group.is_window:
         if feeds_root:
             return _fits_prologue(group, operation)
-        if is_elementwise(operation):
-            return not any(expands(u) for u in users)
-        return not isinstance(operation, (t.DynamicUpdateSliceOp,))
+        return not is_elementwise(operation) or not any(expands(u) for u in users)
     if is_elementwise(operation) and is_expensive(operation):
         return group.reads_once and not any(expands(u) for u in users)
     return True

@@ -18,21 +18,17 @@ from headrace.flow.lowering.operations import (
     is_elementwise,
     is_reduction,
 )
-from headrace.flow.lowering.placement import scatter, sort
+from headrace.flow.lowering.placement import scatter, sort, update_slice
 from headrace.flow.lowering.pull import Pull
 from headrace.ir.types import dtype_of, shape_of
+from headrace.kernel.bodies import live_operations, mentioned
 from headrace.kernel.description import (
     Axis,
-    Compute,
-    IndexValue,
     Kernel,
-    Load,
-    LoadLocal,
     Local,
     Operand,
     Phase,
     Reduction,
-    ScalarOperation,
     Store,
     ordered_layout,
 )
@@ -147,7 +143,7 @@ class _Builder:
             names.append(local.name)
             self.kept[result] = (local.name, dtype)
         reduction = Reduction(done.values, done.initial, done.combiner, tuple(names))
-        body = _live(pull.body.operations, done.values)
+        body = live_operations(pull.body.operations, done.values)
         self.phases.append(Phase((), done.axes, body, reduction))
         for result, start in zip(operation.results, done.later, strict=False):
             self._start_later(result, start, done.combiner.kind)
@@ -202,7 +198,7 @@ class _Builder:
     def _set(self, value: SSAValue, pull: Pull, name: str) -> None:
         local = Local(f"kept{len(self.locals)}", dtype_of(value))
         self.locals.append(local)
-        body = _live(pull.body.operations, (name,))
+        body = live_operations(pull.body.operations, (name,))
         self.phases.append(Phase((), (), body, None, (Store(name, local.name),)))
         self.kept[value] = (local.name, local.dtype)
 
@@ -225,10 +221,10 @@ class _Builder:
                 value = pull.chain(result)
                 operand = len(self.operand_of) + n
                 stores.append(Store(value, operand, pull.coordinates(result)))
-            body = _live(pull.body.operations, tuple(s.value for s in stores))
+            body = live_operations(pull.body.operations, tuple(s.value for s in stores))
             self.phases.append(Phase(parallel, (), body, None, tuple(stores)))
 
-    # -- scatter and sort ---------------------------------------------------------------
+    # -- placements ---------------------------------------------------------------
 
     def _place(self, operation: Operation) -> None:
         first = len(self.operand_of)
@@ -237,7 +233,9 @@ class _Builder:
             sizes = {**frame.sizes, **{a.name: a.size for a in axes}}
             return Pull(Body(self.numbers), frame, self.operand_of, self.kept, {}, sizes)
 
-        if isinstance(operation, t.SortOp):
+        if isinstance(operation, t.DynamicUpdateSliceOp):
+            made = update_slice(operation, pull_at, first)
+        elif isinstance(operation, t.SortOp):
             places = {result: first + n for n, result in enumerate(self.results)}
             made = sort(operation, pull_at, places)
         else:
@@ -276,7 +274,7 @@ class _Builder:
             if begin is not None:
                 index[d] = index[d] + begin
             store = Store(element, len(self.operand_of), tuple(index))
-            body = _live(pull.body.operations, (element,))
+            body = live_operations(pull.body.operations, (element,))
             self.phases.append(Phase((Axis(axis, size),), (), body, None, (store,)))
             begin = size if begin is None else begin + size
 
@@ -293,34 +291,6 @@ def _operand(name: str, value: SSAValue, access: str, constant: bool) -> Operand
     )
 
 
-def _mentioned(operation: ScalarOperation) -> tuple[Expr, ...]:
-    """The index expressions of a scalar operation."""
-    match operation:
-        case Load(_, _, index) | LoadLocal(_, _, index):
-            return index
-        case IndexValue(_, _, value):
-            return (value,)
-        case _:
-            return ()
-
-
-def _live(
-    operations: Sequence[ScalarOperation], wanted: Sequence[str]
-) -> tuple[ScalarOperation, ...]:
-    """The operations that the wanted values need, in order."""
-    needed = set(wanted)
-    kept: list[ScalarOperation] = []
-    for operation in reversed(operations):
-        if operation.result not in needed:
-            continue
-        kept.append(operation)
-        if isinstance(operation, Compute):
-            needed.update(operation.operands)
-        for expr in _mentioned(operation):
-            needed |= expr.names
-    return tuple(reversed(kept))
-
-
 def named_dims(kernel: Kernel) -> tuple[str, ...]:
     """Every named dimension that a kernel mentions, sorted."""
     exprs: list[Expr] = [a.size for a in kernel.outer]
@@ -331,6 +301,6 @@ def named_dims(kernel: Kernel) -> tuple[str, ...]:
         for store in phase.stores:
             exprs += store.index
         for operation in phase.body:
-            exprs += _mentioned(operation)
+            exprs += mentioned(operation)
     names = {name for expr in exprs for name in expr.names}
     return tuple(sorted(n for n in names if not n.startswith("%")))

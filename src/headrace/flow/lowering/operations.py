@@ -10,7 +10,7 @@ from headrace.base.symbols import ONE
 from headrace.ir.types import shape_of
 from headrace.tensor import dialect as t
 
-PLACEMENTS = (t.ScatterOp, t.SortOp)
+PLACEMENTS = (t.ScatterOp, t.SortOp, t.DynamicUpdateSliceOp)
 """Operations that say where elements go: a kernel of their own."""
 
 REDUCTIONS = (t.ReduceOp, t.ReduceWindowOp, t.DotGeneralOp, t.ConvolutionOp, *PLACEMENTS)
@@ -21,7 +21,7 @@ SOURCES = (t.ConstantOp, t.IotaOp, t.DimensionOp)
 
 MOVEMENTS = (
     t.BroadcastInDimOp, t.ReshapeOp, t.TransposeOp, t.SliceOp, t.PadOp, t.ConcatenateOp,
-    t.ReverseOp, t.GatherOp, t.DynamicSliceOp, t.DynamicUpdateSliceOp, t.CopyOp,
+    t.ReverseOp, t.GatherOp, t.DynamicSliceOp, t.CopyOp,
 )  # fmt: skip
 """Operations whose elements are elements of their operands."""
 

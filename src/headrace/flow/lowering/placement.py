@@ -1,5 +1,10 @@
-"""Scatter and sort as phases: kernels that say where elements go instead of where they
-come from."""
+"""Scatters, updates of slices and sorts as phases: kernels that say where elements go
+instead of where they come from.
+
+A scatter and an update of a slice begin with a phase that copies what they change. Where
+the result takes the operand's place, that phase goes (`stream/in_place.py`), and only what
+is updated is touched.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,7 @@ from headrace.flow.lowering.body import Body, python_scalar
 from headrace.flow.lowering.folds import combiner
 from headrace.flow.lowering.frame import Frame
 from headrace.flow.lowering.operations import integers
-from headrace.flow.lowering.pull import Pull
+from headrace.flow.lowering.pull import Pull, clamped
 from headrace.ir.types import dtype_of, shape_of
 from headrace.kernel.description import (
     Axis,
@@ -196,6 +201,44 @@ def _placed(
         Store(value, first_result + n, where_to, limits) for n, value in enumerate(results)
     )
     return Phase(tuple(axes), (), tuple(pull.body.operations), None, stores, serial=True)
+
+
+# -- updates of slices ------------------------------------------------------------------
+
+
+def update_slice(
+    operation: t.DynamicUpdateSliceOp, pull_at: PullAt, first_result: int
+) -> Placed:
+    """Copies the operand, then puts the update over it.
+
+    Dimensions that the update spans whole are outer axes, but for the last: elements of a
+    row stay together. A start is held inside the operand, as StableHLO says.
+
+    Args:
+        first_result: number of the kernel operand of the result.
+    """
+    shape, update = shape_of(operation.operand), shape_of(operation.update)
+    spanned = [d for d in range(len(shape) - 1) if update[d] == shape[d]]
+    outer = {d: f"%d{n}" for n, d in enumerate(spanned)}
+    frame = Frame(tuple((name, shape[d]) for d, name in outer.items()))
+
+    def phase(value: SSAValue, starts: Sequence[SSAValue]) -> Phase:
+        sizes = shape_of(value)
+        inner = [d for d in range(len(shape)) if d not in outer]
+        axes = [Axis(f"%d{len(outer) + n}", sizes[d]) for n, d in enumerate(inner)]
+        names = outer | {d: axis.name for d, axis in zip(inner, axes, strict=True)}
+        at = tuple(dim(names[d]) for d in range(len(shape)))
+        pull = pull_at(frame, axes)
+        target = list(at)
+        for d, start in enumerate(starts):
+            if d not in outer:
+                target[d] = target[d] + clamped(pull.as_index(start, ()), shape[d] - update[d])
+        store = Store(pull.value(value, at), first_result, tuple(target))
+        return Phase(tuple(axes), (), tuple(pull.body.operations), None, (store,))
+
+    copied = phase(operation.operand, ())
+    placed = phase(operation.update, tuple(operation.start_indices))
+    return Placed(frame, (copied, placed))
 
 
 # -- sort -----------------------------------------------------------------------------

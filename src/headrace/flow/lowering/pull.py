@@ -293,7 +293,7 @@ def _concatenate(pull: Pull, operation: Operation, index: Index) -> str:
     return result if result is not None else pull.body.constant(zero, dtype)
 
 
-def _clamped(start: Expr, last: Expr) -> Expr:
+def clamped(start: Expr, last: Expr) -> Expr:
     """`start` between 0 and `last`."""
     return maximum(minimum(start, last), 0)
 
@@ -315,7 +315,7 @@ def _gather(pull: Pull, operation: Operation, index: Index) -> str:
         if vector_dim < rank:
             where.insert(vector_dim, as_expr(component))
         start = pull.as_index(operation.start_indices, tuple(where))
-        at[place] = at[place] + _clamped(start, shape[place] - sizes[place])
+        at[place] = at[place] + clamped(start, shape[place] - sizes[place])
     for place, source in zip(
         batching, integers(operation.start_indices_batching_dims), strict=True
     ):
@@ -327,36 +327,12 @@ def _dynamic_slice(pull: Pull, operation: Operation, index: Index) -> str:
     assert isinstance(operation, t.DynamicSliceOp)
     shape, result = shape_of(operation.operand), shape_of(operation.result)
     at = tuple(
-        i + _clamped(pull.as_index(start, ()), size - extent)
+        i + clamped(pull.as_index(start, ()), size - extent)
         for i, start, size, extent in zip(
             index, operation.start_indices, shape, result, strict=True
         )
     )
     return pull.value(operation.operand, at)
-
-
-def _dynamic_update_slice(pull: Pull, operation: Operation, index: Index) -> str:
-    assert isinstance(operation, t.DynamicUpdateSliceOp)
-    shape, update = shape_of(operation.operand), shape_of(operation.update)
-    dtype = dtype_of(operation.result)
-    at: list[Expr] = []
-    inside: str | None = None
-    outside: list[int] = []
-    for d, start in enumerate(operation.start_indices):
-        if update[d] == shape[d]:
-            at.append(index[d])
-            continue
-        begin = _clamped(pull.as_index(start, ()), shape[d] - update[d])
-        at.append(index[d] - begin)
-        outside.append(d)
-        inside = pull.body.both(inside, pull.body.compare("GE", at[d], 0))
-        inside = pull.body.both(inside, pull.body.compare("LT", at[d], update[d]))
-    if inside is None:
-        return pull.value(operation.update, tuple(at))
-    zero = python_scalar(0, dtype)
-    new = pull.bounded(operation.update, tuple(at), tuple(outside), zero)
-    old = pull.value(operation.operand, index)
-    return pull.body.compute("select", (inside, new, old), dtype)
 
 
 def _iota(pull: Pull, operation: Operation, index: Index) -> str:
@@ -421,7 +397,6 @@ _HANDLERS: dict[type[Operation], Handler] = {
     t.ConcatenateOp: _concatenate,
     t.GatherOp: _gather,
     t.DynamicSliceOp: _dynamic_slice,
-    t.DynamicUpdateSliceOp: _dynamic_update_slice,
     t.IotaOp: _iota,
     t.DimensionOp: _dimension,
     t.ConstantOp: _constant,

@@ -12,7 +12,7 @@ from typing import Any
 
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import Block, Region, SSAValue
+from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from headrace.base.errors import Diagnostic, Problems, error
 from headrace.base.parameters import Source
@@ -27,6 +27,7 @@ from headrace.importers.hlo import (
     sources,
     spectral,
 )
+from headrace.importers.hlo.donations import donations
 from headrace.importers.hlo.helpers import flatten
 from headrace.importers.hlo.registry import CONVERTERS, Unsupported, Value, operation_key
 from headrace.importers.hlo.tree import (
@@ -40,7 +41,7 @@ from headrace.importers.hlo.tree import (
     HloType,
 )
 from headrace.ir.locations import location
-from headrace.ir.model import Model
+from headrace.ir.model import ALIAS, Model
 from headrace.ir.types import tensor_type
 from headrace.tensor.build import TensorBuilder
 
@@ -155,8 +156,20 @@ class FunctionConverter:
         names = _padded(given, len(types), "arg")
         outputs = _padded(self.function.result_names, len(results), "result")
         made.properties["arg_attrs"] = name_attributes(names)
-        made.properties["res_attrs"] = name_attributes(outputs)
+        taken = self._donations([n for n, _ in inputs], made)
+        made.properties["res_attrs"] = name_attributes(
+            outputs, {result: names[place] for place, result in taken.items()}
+        )
         return made
+
+    def _donations(self, inputs: Sequence[int], made: FuncOp) -> Mapping[int, int]:
+        """By place of an input, the result that takes it; see `donations.py`."""
+        try:
+            return donations(self.function, inputs, made)
+        except ValueError as wrong:
+            place = f"{self.module.source}: {self.function.place or self.function.name}"
+            self.problems.add(Diagnostic("HR1102", str(wrong), (place,)))
+            raise _Stop from wrong
 
     def region_values(self, region: HloRegion) -> list[Value]:
         """Converts a region's operations in place; what its return yields."""
@@ -206,9 +219,21 @@ def _padded(names: Sequence[str], count: int, stem: str) -> list[str]:
     return [names[n] if n < len(names) and names[n] else f"{stem}{n}" for n in range(count)]
 
 
-def name_attributes(names: Sequence[str]) -> ArrayAttr[DictionaryAttr]:
-    """The user's names of a function's arguments or results, as its `arg_attrs`."""
-    return ArrayAttr([DictionaryAttr({"hr.name": StringAttr(n)}) for n in names])
+def name_attributes(
+    names: Sequence[str], aliases: Mapping[int, str] | None = None
+) -> ArrayAttr[DictionaryAttr]:
+    """The user's names of a function's arguments or results, as its `arg_attrs`.
+
+    Args:
+        aliases: by number of a result, the name of the input whose place it takes.
+    """
+    found: list[DictionaryAttr] = []
+    for number, name in enumerate(names):
+        known: dict[str, Attribute] = {"hr.name": StringAttr(name)}
+        if aliases and number in aliases:
+            known[ALIAS] = StringAttr(aliases[number])
+        found.append(DictionaryAttr(known))
+    return ArrayAttr(found)
 
 
 def _leaves(kind: HloType) -> list[HloTensorType]:

@@ -121,6 +121,9 @@ class Step(Protocol):
     def run(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Runs it: C-contiguous numpy arrays of the planned sizes, in signature order.
 
+        An output that takes an input's place (`schema.EntryFunction.aliases`) is the same
+        array as the input, aligned 64 bytes, and is found changed.
+
         Raises:
             KeyboardInterrupt: Ctrl-C stopped it.
             HeadraceError HR3xxx, HR4xxx: weights could not be read.

@@ -81,6 +81,8 @@ class CudaStep:
             function.resources[s.resource].size_bytes.evaluate(dims) for s in signatures
         ]
         self._places = state.stage(self._sizes)
+        for after, before in function.aliases:
+            self._places[len(function.inputs) + after] = self._places[before]
         self._generation = state.generation
         self._made_for = -1
         self._recording = False

@@ -10,6 +10,10 @@ A copy of the whole of `a` to `b` goes where both may be one resource from the s
 Copies are looked at in order, so of a value returned twice the first is elided and the
 second copies from the output. Correctness is `materialize_copies`' business: this pass
 may be left out.
+
+An input that an output takes the place of (`state`) may also be read before `a` is first
+written. These copies wait for `emplace_results`, which needs them to see which value is
+the input's next.
 """
 
 from __future__ import annotations
@@ -26,26 +30,34 @@ from headrace.ir.passes import Pass
 from headrace.stream.commands import CopyOp
 from headrace.stream.dialect import ResourceAllocOp
 from headrace.stream.liveness import Touch, touches
-from headrace.stream.resources import aligned, argument_io, size_of
+from headrace.stream.resources import aligned, argument_io, is_input, size_of
 from headrace.stream.types import lifetime_of
 
 
 @dataclass(frozen=True)
 class ElideCopies(Pass):
-    """`stream-elide-copies`."""
+    """`stream-elide-copies{state=true}`.
+
+    Attributes:
+        state: whether copies over inputs are looked at too.
+    """
+
+    state: bool = False
 
     def run(self, model: Model) -> None:
         for function in model.ir.ops:
             if isinstance(function, FuncOp) and function.body.blocks:
-                while _elide_one(function.body.block):
+                while _elide_one(function.body.block, self.state):
                     pass
 
 
-def _elide_one(block: Block) -> bool:
+def _elide_one(block: Block, state: bool) -> bool:
     """Removes the first copy that may go; whether there was one."""
     known = touches(block)
     for op in block.ops:
-        if isinstance(op, CopyOp) and _is_needless(op, known):
+        if not isinstance(op, CopyOp) or (is_input(op.target) and not state):
+            continue
+        if _is_needless(op, known):
             _unify(op)
             return True
     return False
@@ -67,15 +79,19 @@ def _is_needless(copy: CopyOp, known: dict[SSAValue, list[Touch]]) -> bool:
     if any(t.nested for t in (*of_source, *of_target)):
         return False
     at = next(t.position for t in of_source if t.operation is copy)
-    return not any(
-        (t.writes or t.position < at) for t in of_target if t.operation is not copy
-    ) and not any(t.writes and t.position > at for t in of_source)
+    if any(t.writes and t.position > at for t in of_source):
+        return False
+    others = [t for t in of_target if t.operation is not copy]
+    if is_input(target):
+        first = of_source[0].position
+        return all(not t.writes and t.position < first for t in others)
+    return not any(t.writes or t.position < at for t in others)
 
 
 def _is_replaceable(target: SSAValue) -> bool:
-    """An allocation, or an output nothing else has become yet."""
+    """An allocation, an output nothing else has become yet, or an input to be overwritten."""
     if isinstance(target, BlockArgument):
-        return argument_io(target) == "output"
+        return argument_io(target) in ("output", "input")
     return isinstance(target.owner, ResourceAllocOp) and lifetime_of(target) == "transient"
 
 

@@ -8,6 +8,10 @@ same bytes. Kernels shared with sites that cannot do so keep their executable.
 
 Outputs are the caller's buffers already (`materialize_copies`); results that become an
 output are never emplaced, since the output must not be an intermediate's bytes first.
+
+An input that an output takes the place of is written over by the value that is copied to
+it in the end, where this dispatch is the last to read it: a row of a cache is then all
+that a step writes of it. The copy goes.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from headrace.ir.model import Model
 from headrace.ir.passes import Pass
 from headrace.kernel.description import Kernel
 from headrace.kernel.text import print_kernel
-from headrace.stream.commands import DispatchOp
+from headrace.stream.commands import CopyOp, DispatchOp
 from headrace.stream.dialect import ExecutableOp, ResourceAllocOp
 from headrace.stream.executables import (
     entry_functions,
@@ -35,7 +39,7 @@ from headrace.stream.executables import (
 )
 from headrace.stream.in_place import in_place_operand, written_in_place
 from headrace.stream.liveness import Touch, touches
-from headrace.stream.resources import size_of
+from headrace.stream.resources import aligned, is_input, size_of
 from headrace.stream.types import lifetime_of
 
 
@@ -99,7 +103,14 @@ class _Executables:
 
 
 def _emplace(block: Block, executables: _Executables) -> None:
+    """Until nothing changes: of a chain of updates the last goes first, then its operand."""
+    while _emplace_once(block, executables):
+        pass
+
+
+def _emplace_once(block: Block, executables: _Executables) -> bool:
     known = touches(block)
+    changed = False
     for site in [op for op in block.ops if isinstance(op, DispatchOp)]:
         kernel = executables.kernel(site)
         while kernel is not None:
@@ -110,6 +121,8 @@ def _emplace(block: Block, executables: _Executables) -> None:
             kernel = written_in_place(kernel, result, operand)
             reference = executables.reference(site, kernel)
             site = _rewrite(site, result, operand, reference, known)
+            changed = True
+    return changed
 
 
 def _pair(
@@ -120,11 +133,35 @@ def _pair(
         if not _begins_here(site, result, known):
             continue
         for operand in in_place_operand(kernel, result):
-            if _ends_here(site, operand, known) and size_of(site.resources[operand]) == size_of(
-                site.resources[result]
-            ):
+            kept, gone = site.resources[operand], site.resources[result]
+            if _ends_here(site, operand, known) and size_of(kept) == size_of(gone):
+                return result, operand
+            if _is_next(site, operand, gone, known):
                 return result, operand
     return None
+
+
+def _is_next(
+    site: DispatchOp, operand: int, result: SSAValue, known: dict[SSAValue, list[Touch]]
+) -> bool:
+    """Whether a result is what an input becomes, and the site the input's last reader."""
+    resource = site.resources[operand]
+    size = size_of(resource)
+    if not is_input(resource) or size is None or sum(r is resource for r in site.resources) > 1:
+        return False
+    touched = known[resource]
+    copies = [t for t in touched if t.writes]
+    if len(copies) != 1 or any(t.nested for t in touched):
+        return False
+    copy = copies[0].operation
+    return (
+        isinstance(copy, CopyOp)
+        and copy.source is result
+        and copy.source_offset == copy.target_offset
+        and copy.length.exprs[0] == size
+        and size_of(result) == aligned(size)
+        and [t.operation for t in touched[-2:]] == [site, copy]
+    )
 
 
 def _is_own_transient(site: DispatchOp, number: int) -> bool:
@@ -186,6 +223,13 @@ def _rewrite(
     gone.replace_all_uses_with(kept)
     assert isinstance(owner, ResourceAllocOp)
     Rewriter.erase_op(owner)
+    for touch in known[kept]:
+        copy = touch.operation
+        if isinstance(copy, CopyOp) and copy.source is copy.target:
+            Rewriter.erase_op(copy)
+            known[gone] = [t for t in known[gone] if t.operation is not copy]
+            known[kept] = [t for t in known[kept] if t.operation is not copy]
+            break
     known[kept] += [t for t in known.pop(gone) if t.operation is not site]
     for resource in dict.fromkeys(made.resources):
         known[resource] = [

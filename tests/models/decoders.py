@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-from builders import GraphWriter
 from onnx import TensorProto
+from tests.models.builders import GraphWriter
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 

@@ -77,7 +77,7 @@ def given(model: Models, aliases: Mapping[str, str] | None = None) -> Given:
 
     Raises:
         HeadraceError HR0205: an entry's name is no identifier; HR0206: there is no model;
-            HR0207: an alias has not as many `*` on both sides.
+            HR0208: an alias has not as many `*` on both sides.
     """
     pairs = tuple((aliases or {}).items())
     _check_aliases(pairs)
@@ -102,7 +102,7 @@ def _check_aliases(aliases: Iterable[tuple[str, str]]) -> None:
         if not before or not after or before.count("*") != after.count("*"):
             cure = "write INPUT=OUTPUT, as past_*=present_*"
             fact = f"'{before}={after}' is no alias"
-            problems.add(Diagnostic("HR0207", fact, helps=(cure,)))
+            problems.add(Diagnostic("HR0208", fact, helps=(cure,)))
     problems.raise_if_any()
 
 

@@ -241,11 +241,11 @@ def test_aliases_of_an_onnx_model(tmp_path: Path) -> None:
 def test_aliases_that_cannot_be(tmp_path: Path) -> None:
     model = scattering(tmp_path / "m.onnx")
     for aliases, fact in (
-        ({"before": "after_0"}, "no function has an input 'before'"),
-        ({"before_0": "after_1"}, "cannot take the place"),
-        ({"before_*": "after_0"}, "is no alias"),
+        ({"before": "after_0"}, "HR0207.*no function has an input 'before'"),
+        ({"before_0": "after_1"}, "HR0207.*cannot take the place"),
+        ({"before_*": "after_0"}, "HR0208.*is no alias"),
     ):
-        with pytest.raises(HeadraceError, match=f"HR0207.*{fact}"):
+        with pytest.raises(HeadraceError, match=fact):
             given(model, aliases).load({})
     two = given(model, {"before_0": "after_0", "before_*": "after_*"})
     two.load({})  # said twice, and the same

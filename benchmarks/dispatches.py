@@ -1,6 +1,6 @@
 """Where a step's time goes: every dispatch of a model with its time, rate and share.
 
-    python benchmarks/dispatches.py resnet50 minilm                 # models by name
+    python benchmarks/dispatches.py resnet50 --folder FOLDER        # models by name
     python benchmarks/dispatches.py path/to/model.onnx --dims h=48  # or any file
 
 One thread, weights resident. A dispatch's time is the smallest over the measured steps:
@@ -156,8 +156,8 @@ def show(module: Any, options: argparse.Namespace, sizes: Mapping[str, int]) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("models", nargs="+", help="names of tests/models/builders, or files")
-    parser.add_argument("--folder", type=Path, help="where models are kept between runs")
+    parser.add_argument("models", nargs="+", help="names of benchmarks/models.py, chain, or files")
+    parser.add_argument("--folder", type=Path, help="where the models are")
     parser.add_argument("--dims", nargs="*", default=[], help="named sizes: NAME=SIZE")
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--top", type=int, default=40)
@@ -184,11 +184,9 @@ def _compiled(model: str, folder: Path, again: bool) -> tuple[Path, dict[str, in
         if compiled != source and (again or not compiled.exists()):
             headrace.compile(source, compiled)
         return compiled, {}
-    import cpu
+    import limits
 
-    if again:
-        (folder / f"{model}.hrx").unlink(missing_ok=True)
-    _, compiled, inputs = cpu.build(folder, model)
+    compiled, inputs = limits.build(folder, model)
     sizes = {"batch": 1}
     if "input_ids" in inputs:
         sizes["sequence"] = inputs["input_ids"].shape[1]

@@ -156,7 +156,9 @@ def show(module: Any, options: argparse.Namespace, sizes: Mapping[str, int]) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("models", nargs="+", help="names of benchmarks/models.py, chain, or files")
+    parser.add_argument(
+        "models", nargs="+", help="names of benchmarks/models.py, chain, or files"
+    )
     parser.add_argument("--folder", type=Path, help="where the models are")
     parser.add_argument("--dims", nargs="*", default=[], help="named sizes: NAME=SIZE")
     parser.add_argument("--steps", type=int, default=12)

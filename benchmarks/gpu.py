@@ -128,7 +128,7 @@ def _decoder_rows(module: Any, ids: Any, read_a_step: int, link: float) -> None:
         print(
             f"| {ids.shape[1]} | {budget} | {report.streamed_bytes / 1e9:.2f} GB | "
             f"{1e3 * step:.2f} ms | {1e3 * floor:.2f} ms | {step / floor:.3f} | "
-            f"{plan.step_ns / 1e9 / step:.3f} | "
+            f"{plan.prediction.step_ns / 1e9 / step:.3f} | "
             f"{report.predicted_peak_bytes / report.measured_peak_bytes:.3f} | "
             f"{'yes' if bits == wanted else 'NO'} |",
             flush=True,

@@ -7,7 +7,9 @@ module's named dimensions; the plan evaluates them.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, TypeAlias, Union
 
 from headrace.base.dtypes import DType
@@ -322,3 +324,24 @@ class Module:
     segments: tuple[Segment, ...]
     provenance: Provenance
     format_version: int = FORMAT_VERSION
+
+    @cached_property
+    def segment_starts(self) -> list[int]:
+        """Offset of each segment in the pool."""
+        return [s.offset_bytes for s in self.segments]
+
+    @cached_property
+    def gathered_segments(self) -> list[bool]:
+        """Whether a segment holds nothing but tables that are only gathered from."""
+        starts = self.segment_starts
+        gathered = [False] * len(starts)
+        other = [False] * len(starts)
+        for weight in self.weights:
+            if not weight.size_bytes:
+                continue
+            first = bisect_right(starts, weight.offset_bytes) - 1
+            last = bisect_right(starts, weight.offset_bytes + weight.size_bytes - 1) - 1
+            marks = gathered if weight.row_bytes else other
+            for segment in range(first, last + 1):
+                marks[segment] = True
+        return [a and not b for a, b in zip(gathered, other, strict=True)]

@@ -49,6 +49,7 @@ class _Assembly:
         self._problem = problem
         self._schedule = schedule
         self._stays = set(resident_units)
+        self._all_stay = len(self._stays) == len(problem.streaming.units)
         self._flat = problem.flat
         self._addresses: dict[int, tuple[Space, int, int]] = {}
         # By resource and offset: what no fetch changes.
@@ -98,7 +99,7 @@ class _Assembly:
     def _holder(self, offset: int, size_bytes: int) -> int:
         """The fetch that brings a byte of the pool, or why there is none."""
         streaming = self._problem.streaming
-        if not size_bytes or not streaming.units:
+        if self._all_stay or not size_bytes:
             return RESIDENT
         segment = streaming.segment_at(offset)
         unit = streaming.unit_of_segment[segment]
@@ -122,8 +123,12 @@ class _Assembly:
                 continue
             needs = tuple([u for u in atom.units if streams[u]])
             if atom.first and found[-1][0].step == atom.step and needs == previous:
-                first, _, time = found[-1]
-                joined = replace(first, count=first.count + atom.count)
+                last, _, time = found[-1]
+                count = last.count + atom.count
+                # Not `replace`: a step has hundreds of slices, and this is five times as quick.
+                joined = Atom(
+                    last.step, last.first, count, last.units, last.whole, last.compute_ns
+                )
                 found[-1] = (joined, index, time + atom.compute_ns)
             else:
                 found.append((atom, index, atom.compute_ns))

@@ -66,7 +66,7 @@ class Levels:
         base = self._choice.minimum_bytes - self._choice.ring_bytes
         order = self._choice.order
         sizes = [self._units[u].size_bytes for u in order]
-        everything = Level(len(order), 0, base + sum(sizes))
+        everything = self._everything
         if not order:
             return [everything]
         least = self._choice.ring_bytes
@@ -82,6 +82,10 @@ class Levels:
             levels.append(Level(position + 1, rings[-1], base + kept + rings[-1]))
         levels = [level for level in levels if level.cost_bytes < everything.cost_bytes]
         return [*self._bringing_ever_less(levels), everything]
+
+    @property
+    def _everything(self) -> Level:
+        return Level(len(self._choice.rest), 0, self._choice.everything_bytes)
 
     def _bringing_ever_less(self, levels: list[Level]) -> list[Level]:
         """Leaves out levels that bring more than one before them.
@@ -141,6 +145,11 @@ class Levels:
 
     def choose(self, allowed_bytes: int) -> tuple[Level, Schedule]:
         """The level that a budget of at least the minimum takes, and its schedule."""
+        if allowed_bytes >= self._choice.everything_bytes:
+            # Nothing is faster than never to wait.
+            idle = [False] * len(self._units)
+            timing = Timing(self._problem.compute_ns, 0)
+            return self._everything, Schedule(idle, [], [], timing)
         best: tuple[Level, Schedule] | None = None
         for level, floor in zip(reversed(self.all), reversed(self._floors_ns), strict=True):
             if level.cost_bytes > allowed_bytes:

@@ -27,7 +27,7 @@ from headrace.plan.memory import plan_slab
 from headrace.plan.model import Plan
 from headrace.plan.problem import Problem
 from headrace.plan.profile import Profile
-from headrace.plan.residency import choose
+from headrace.plan.residency import Choice
 from headrace.plan.steps import flatten
 from headrace.plan.streaming import analyse
 
@@ -96,7 +96,7 @@ def prepare(
     slab = plan_slab(flat, threads)
     streaming = analyse(module, flat, times)
     runs = flat.runs()
-    choice = choose(flat, streaming, runs, profile)
+    choice = Choice(flat, streaming, runs, profile)
     return Prepared(
         module,
         function_index,
@@ -159,10 +159,11 @@ class Prepared(Problem):
     def _resident(self, level: Level, allowed_bytes: int) -> list[int]:
         """Units that stay: the level's, then tables and other functions' where all fits."""
         choice, units = self.choice, self.streaming.units
-        resident = [*choice.always, *choice.order[: level.kept]]
-        resident.extend(choice.order[p] for p in level.extra)
-        if level.kept < len(choice.order):
+        if level.kept < len(choice.rest):
+            resident = [*choice.always, *choice.order[: level.kept]]
+            resident.extend(choice.order[p] for p in level.extra)
             return sorted(resident)
+        resident = [*choice.always, *choice.rest]
         left = allowed_bytes - level.cost_bytes
         rows = self.streaming.row_bytes if choice.tables else 0
         tables = sum(units[u].size_bytes for u in choice.tables)

@@ -11,88 +11,96 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 from headrace.plan.cost import Event, transfer_ns
 from headrace.plan.fetch import least_ring_bytes, transfers_of
 from headrace.plan.profile import Profile
 from headrace.plan.steps import FlatFunction
-from headrace.plan.streaming import Streaming, events_of
+from headrace.plan.streaming import Atom, Streaming, Unit, events_of
 
 _ANCHOR_COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _LARGEST_EXACT = 256  # units: beyond, time would grow with their square
 
 
-@dataclass(frozen=True)
 class Choice:
     """What every budget shares.
 
+    Order and events are worked out when they are first asked for: a budget that holds
+    everything needs neither.
+
     Attributes:
         always: units that stay at every budget.
-        order: the other units this function reads, in the order in which they stay.
+        rest: the other units this function reads, in order of the pool.
         tables: units read in place where they do not stay.
         unused: units only other entry functions read.
         ring_bytes: the least ring while something streams.
         minimum_bytes: the least budget.
-        events: of a step in which all of `order` stream.
+        everything_bytes: the least budget with which none of `rest` streams.
     """
 
-    always: tuple[int, ...]
-    order: tuple[int, ...]
-    tables: tuple[int, ...]
-    unused: tuple[int, ...]
-    ring_bytes: int
-    minimum_bytes: int
-    events: list[Event]
+    def __init__(
+        self,
+        flat: FlatFunction,
+        streaming: Streaming,
+        runs: Sequence[tuple[int, int]],
+        profile: Profile,
+    ) -> None:
+        self._parts = (flat, streaming, runs, profile)
+        units = streaming.units
+        fixed = [i for i, u in enumerate(units) if u.fixed]
+        free = [(i, u) for i, u in enumerate(units) if not u.fixed]
+        self.tables = tuple([i for i, u in free if u.in_place])
+        self.unused = tuple([i for i, u in free if not u.uses and not u.in_place])
+        pattern = tuple([(atom.step, atom.units) for atom in streaming.atoms])
+        anchors, self.ring_bytes = _anchors(tuple(units), pattern, tuple(runs))
+        self.always = tuple(sorted([*fixed, *anchors]))
+        others = [i for i, u in free if u.uses and not u.in_place]
+        self.rest = tuple([i for i in others if i not in set(anchors)])
+        kept = sum([units[i].size_bytes for i in self.always])
+        kept += streaming.row_bytes if self.tables else 0
+        self.minimum_bytes = kept + self.ring_bytes
+        self.everything_bytes = kept + sum([units[i].size_bytes for i in self.rest])
+
+    @cached_property
+    def events(self) -> list[Event]:
+        """Of a step in which all of `rest` stream."""
+        _, streaming, runs, _ = self._parts
+        streams = [False] * len(streaming.units)
+        for unit in self.rest:
+            streams[unit] = True
+        return events_of(streaming, streams, runs)
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """`rest` in the order in which its units stay."""
+        flat, streaming, runs, profile = self._parts
+        return tuple(_order(flat, streaming, runs, self.rest, self.events, profile))
 
 
-def choose(
-    flat: FlatFunction,
-    streaming: Streaming,
-    runs: Sequence[tuple[int, int]],
-    profile: Profile,
-) -> Choice:
-    """Anchors, order and minimum of a function at its dimensions."""
-    units = streaming.units
-    fixed = [i for i, u in enumerate(units) if u.fixed]
-    tables = tuple(i for i, u in enumerate(units) if u.in_place and not u.fixed)
-    unused = tuple(
-        i for i, u in enumerate(units) if not u.uses and not u.in_place and not u.fixed
-    )
-    others = [i for i, u in enumerate(units) if u.uses and not u.in_place and not u.fixed]
-    anchors, ring_bytes, events = _anchors(streaming, runs, fixed, others)
-    always = sorted([*fixed, *anchors])
-    rest = [i for i in others if i not in set(anchors)]
-    order = _order(flat, streaming, runs, rest, events, profile)
-    kept = sum(units[i].size_bytes for i in always)
-    rows = streaming.row_bytes if tables else 0
-    return Choice(
-        tuple(always),
-        tuple(order),
-        tables,
-        unused,
-        ring_bytes,
-        kept + ring_bytes + rows,
-        events,
-    )
-
-
+@lru_cache(maxsize=256)
 def _anchors(
-    streaming: Streaming,
-    runs: Sequence[tuple[int, int]],
-    fixed: Sequence[int],
-    others: Sequence[int],
-) -> tuple[list[int], int, list[Event]]:
-    """The anchors with which the minimum is least; the ring and events they leave.
+    units: tuple[Unit, ...],
+    pattern: tuple[tuple[int, tuple[int, ...]], ...],
+    runs: tuple[tuple[int, int], ...],
+) -> tuple[tuple[int, ...], int]:
+    """The anchors with which the minimum is least, and the least ring beside them.
 
     Candidates are the most used units, ever more of them; all of them is the function
-    without streaming.
+    without streaming. Times play no part, so that sizes which cut a function alike share
+    the answer: it takes longer than all else of a plan.
+
+    Args:
+        pattern: step and units of each atom.
+        runs: straight runs of steps (first, end).
     """
-    units = streaming.units
+    atoms = [Atom(step, 0, 1, read, True, 0) for step, read in pattern]
+    streaming = Streaming(atoms, list(units), [], 0, [])
+    others = [i for i, u in enumerate(units) if u.uses and not u.in_place and not u.fixed]
     sizes = [u.size_bytes for u in units]
     ranked = sorted(others, key=lambda i: (-units[i].uses, units[i].size_bytes, i))
     counts = [c for c in _ANCHOR_COUNTS if c < len(ranked)] + [len(ranked)]
-    best: tuple[int, int, int, list[Event]] | None = None
+    best: tuple[int, int, int] | None = None
     for count in counts:
         streams = [False] * len(units)
         for unit in ranked[count:]:
@@ -103,12 +111,12 @@ def _anchors(
         cost = ring + sum(sizes[i] for i in ranked[:count])
         # Of equal cost the most anchors: what stays need not be brought.
         if best is None or cost <= best[0]:
-            best = (cost, count, ring, events)
+            best = (cost, count, ring)
         if all(len(e.units) < 2 for e in events) and len(transfers) <= len(others) - count:
             break  # nothing is read together or twice: more anchors only cost
     assert best is not None
-    _, count, ring, events = best
-    return ranked[:count], ring, events
+    _, count, ring = best
+    return tuple(ranked[:count]), ring
 
 
 def _order(

@@ -93,7 +93,7 @@ class _Analysis:
         self._module = module
         self._flat = flat
         self._times = times_ns
-        self._starts = [s.offset_bytes for s in module.segments]
+        self._starts = module.segment_starts
         # Where each resource begins in the pool; -1 for what is no weight.
         self._pool = [
             -1 if r.weight is None else module.weights[r.weight].offset_bytes
@@ -101,28 +101,13 @@ class _Analysis:
         ]
         # The last segment of the unit that a segment begins or continues.
         self._joined = [False] * len(module.segments)  # with the segment before
-        self._in_place = self._tables()
+        self._in_place = module.gathered_segments
         self._external = {
             t.resource: t.dtype for t in (*flat.function.inputs, *flat.function.outputs)
         }
         self._parts: list[tuple[int, int, int, tuple[tuple[int, int], ...], bool]] = []
         self._copied: set[int] = set()
         self._row_bytes = 0
-
-    def _tables(self) -> list[bool]:
-        """Whether a segment holds nothing but tables that are only gathered from."""
-        gathered = [False] * len(self._starts)
-        other = [False] * len(self._starts)
-        for weight in self._module.weights:
-            if not weight.size_bytes:
-                continue
-            end = weight.offset_bytes + weight.size_bytes
-            marks = gathered if weight.row_bytes else other
-            for segment in range(
-                self._segment(weight.offset_bytes), self._segment(end - 1) + 1
-            ):
-                marks[segment] = True
-        return [a and not b for a, b in zip(gathered, other, strict=True)]
 
     def _segment(self, offset_bytes: int) -> int:
         return bisect_right(self._starts, offset_bytes) - 1

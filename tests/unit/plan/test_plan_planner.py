@@ -161,3 +161,21 @@ def test_large_programs_plan_quickly():
 
     seconds(small)
     assert seconds(module) < 20 * min(seconds(small) for _ in range(2))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_budget_for_everything_needs_no_order(seed):
+    """New sizes are planned in a few milliseconds: what streaming needs is left out."""
+    module = chains.random_module(seed, 30)
+    prepared = prepare(module)
+    everything = prepared.choice.everything_bytes
+    plan = prepared.plan(everything)
+    assert not {"order", "events"} & vars(prepared.choice).keys()
+    assert plan.fetches == ()
+    assert plan.ring_bytes == 0
+    # The levels that all budgets share end in the very same.
+    last = prepared.levels.all[-1]
+    assert last.cost_bytes == everything
+    assert prepared.levels._play(last).timing.step_ns == plan.prediction.step_ns
+    assert set(prepared.choice.order) == set(prepared.choice.rest)
+    check_plan(module, prepared.plan(everything - 1), everything - 1)

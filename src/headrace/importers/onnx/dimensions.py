@@ -13,7 +13,7 @@ is written with the fewest names.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from headrace.base.symbols import (
@@ -33,6 +33,7 @@ from headrace.importers.options import DimensionChoice
 _NAME = re.compile(r"[A-Za-z_$][\w.$:/]*")
 _RESERVED = frozenset({"max", "min", "floordiv", "mod"})
 _UNBOUNDED = 1 << 40
+_LARGEST_LEAST = 1 << 20
 
 
 @dataclass
@@ -173,6 +174,37 @@ class Dimensions:
                     term = term * factor
             total = total + term
         return total
+
+    def raise_least_sizes(self, sizes: Iterable[Expr]) -> None:
+        """Raises the least value of a name until no size that it alone decides is negative.
+
+        A convolution over samples, say, needs as many as its window has. A size that is
+        negative for all values up to a million is left to the plan's error.
+        """
+        single = {s for s in sizes if len(s.names) == 1}
+        for size in sorted(single, key=str):
+            (name,) = size.names
+            low, high = self.ranges.get(name, (1, None))
+            if size.evaluate({name: low}) >= 0:
+                continue
+            least = self._first_possible(size, name, low)
+            if least is not None and (high is None or least <= high):
+                self.ranges[name] = (least, high)
+
+    def _first_possible(self, size: Expr, name: str, low: int) -> int | None:
+        """The least value, found by halving, from which the size is not negative."""
+        fails, works = low, max(2 * low, 2)
+        while size.evaluate({name: works}) < 0:
+            fails, works = works, 2 * works
+            if works > _LARGEST_LEAST:
+                return None
+        while works - fails > 1:
+            middle = (fails + works) // 2
+            if size.evaluate({name: middle}) < 0:
+                fails = middle
+            else:
+                works = middle
+        return works
 
     # -- what a graph implies -------------------------------------------------------
 

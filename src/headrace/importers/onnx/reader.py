@@ -28,7 +28,7 @@ from headrace.importers.onnx.values import Value
 from headrace.importers.onnx.weights import element_dtype, tensor_source
 from headrace.importers.options import DimensionChoice, ImportOptions, check_choices
 from headrace.ir.model import Model
-from headrace.ir.types import tensor_type
+from headrace.ir.types import shape_of, tensor_type
 from headrace.tensor.build import TensorBuilder
 
 if TYPE_CHECKING:
@@ -211,6 +211,7 @@ def _build(
         module.attributes["hr.dimension_names"] = ArrayAttr(
             [ArrayAttr([StringAttr(n), StringAttr(t)]) for n, t in spelled.items()]
         )
+    dims.raise_least_sizes({s for o in block.ops for r in o.results for s in shape_of(r)})
     used = _used_names([s for _, shape in kinds for s in shape])
     ranges = {n: r for n, r in dims.ranges.items() if n in used}
     return Model(module, importer.parameters, Path(name).stem, ranges, dims.spellings)

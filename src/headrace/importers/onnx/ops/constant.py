@@ -136,7 +136,7 @@ def range_(c: NodeContext) -> Result:
 
     kind = c.dtype(0)
     build = c.build
-    if kind.is_float:
+    if kind.is_float and not _are_sizes(c):
         start, limit, delta = (float(c.constant(n)) for n in range(3))
         if delta == 0:
             raise c.malformed("the step is 0")
@@ -151,6 +151,14 @@ def range_(c: NodeContext) -> Result:
     index = build.iota(kind, (length,), 0)
     scaled = build.binary("multiply", index, build.broadcast_to(step, (length,)))
     return build.binary("add", scaled, build.broadcast_to(first, (length,)))
+
+
+def _are_sizes(c: NodeContext) -> bool:
+    """Whether the bounds are whole numbers, one of them symbolic."""
+    sizes = [c.value(n).sizes for n in range(3)]
+    if any(s is None for s in sizes):
+        return False
+    return not all(s.reshape(-1)[0].is_constant for s in sizes)
 
 
 def _long_range(

@@ -77,14 +77,22 @@ def reciprocal(c: NodeContext) -> SSAValue:
 
 @onnx_op("Pow")
 def power(c: NodeContext) -> SSAValue:
-    """The result has the base's type; of mixed types the wider float computes."""
+    """The result has the base's type; of mixed types the wider float computes.
+
+    Integers to a whole power are whole: what a float power lacks of that is rounding.
+    """
     base, exponent = c.data(0), aligned_operand(c)
     kind = dtype_of(base)
     if kind == dtype_of(exponent):
         return c.binary("power", base, exponent)
     work = _common_type(kind, dtype_of(exponent))
-    made = c.binary("power", c.build.convert(base, work), c.build.convert(exponent, work))
-    return c.build.convert(made, kind)
+    b = c.build
+    base, exponent = c.broadcast(b.convert(base, work), b.convert(exponent, work))
+    made = b.binary("power", base, exponent)
+    if kind.is_integer:
+        whole = b.compare("EQ", b.unary("floor", exponent), exponent)
+        made = b.select(whole, b.unary("round_nearest_even", made), made)
+    return b.convert(made, kind)
 
 
 def _common_type(a: DType, b: DType) -> DType:

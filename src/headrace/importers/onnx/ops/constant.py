@@ -7,14 +7,14 @@ from typing import Any
 
 from xdsl.ir import SSAValue
 
-from headrace.base.dtypes import F32, I1, I32, I64, DType
+from headrace.base.dtypes import F32, I1, I64, DType
 from headrace.base.parameters import array_source
 from headrace.base.symbols import Expr, as_expr, product
 from headrace.importers.onnx.context import NodeContext
 from headrace.importers.onnx.registry import Result, onnx_op
 from headrace.importers.onnx.values import SMALL_ELEMENTS, Value, sizes_array
 from headrace.importers.onnx.weights import element_dtype, tensor_source
-from headrace.ir.types import dtype_of, shape_of
+from headrace.ir.types import shape_of
 
 
 @onnx_op("Constant")
@@ -89,44 +89,6 @@ def _refuse_training(c: NodeContext) -> None:
         ratio = float(c.constant(1)) if c.has(1) else 0.5
         if ratio != 0.0:
             raise c.unsupported("training mode draws random numbers")
-
-
-@onnx_op("Cast")
-def cast(c: NodeContext) -> Result:
-    return convert(c, c.value(0), element_dtype(c.int("to", 1), c.node.place))
-
-
-@onnx_op("CastLike")
-def cast_like(c: NodeContext) -> Result:
-    return convert(c, c.value(0), c.dtype(1))
-
-
-def convert(c: NodeContext, value: Value, kind: DType) -> Result:
-    """Casts data; sizes stay sizes in every type that holds them exactly."""
-    if value.sizes is not None and kind.bits >= 32 and (kind.is_integer or kind.is_float):
-        return Value("", kind, value.shape, sizes=value.sizes)
-    operand = c.as_data(value)
-    source = dtype_of(operand)
-    if kind.kind == "bool" and source.kind != "bool":
-        return c.build.compare("NE", operand, c.scalar_like(0, operand))
-    if kind.is_float and kind.bits == 8 and c.flag("saturate", True) and source.is_float:
-        return _saturated(c, operand, kind)
-    if kind.is_integer and kind.bits < 8 and source.is_float:
-        operand = c.build.convert(operand, I32)  # narrow integers then keep the low bits
-    return c.build.convert(operand, kind)
-
-
-def _saturated(c: NodeContext, operand: SSAValue, kind: DType) -> SSAValue:
-    """To an 8-bit float: what is too large, infinity too, becomes the largest."""
-    import ml_dtypes
-
-    if kind.name == "f8E8M0FNU":
-        return c.build.convert(operand, kind)
-    largest = float(ml_dtypes.finfo(kind.numpy_dtype).max)
-    bounded = c.build.clamp(
-        c.scalar_like(-largest, operand), operand, c.scalar_like(largest, operand)
-    )
-    return c.build.convert(bounded, kind)
 
 
 @onnx_op("Range")
@@ -229,11 +191,6 @@ def one_hot(c: NodeContext) -> SSAValue:
         for n in (0, 1)
     )
     return build.select(hit, on, off)
-
-
-@onnx_op("BitCast")
-def bit_cast(c: NodeContext) -> SSAValue:
-    return c.build.bitcast_convert(c.data(0), element_dtype(c.int("to"), c.node.place))
 
 
 def scalar(c: NodeContext, index: int) -> SSAValue:

@@ -41,7 +41,8 @@ def _to_narrow_float(c: NodeContext, operand: SSAValue, kind: DType) -> SSAValue
     """To an 8-bit float: what is too large, infinity too, becomes the largest."""
     import ml_dtypes
 
-    if not dtype_of(operand).is_float:
+    source = dtype_of(operand)
+    if not source.is_float or source.bits <= 8:  # it may not hold the largest
         operand = c.build.convert(operand, F32)
     if kind.name == "f8E8M0FNU":
         return _exponents(c, c.build.convert(operand, F32), kind)

@@ -70,9 +70,7 @@ def _exponents(c: NodeContext, x: SSAValue, kind: DType) -> SSAValue:
     if mode == "up":
         rises = b.compare("NE", fraction, zero)
     elif mode == "nearest":  # a tie goes up but from below the smallest power
-        tie = b.binary(
-            "and", b.compare("EQ", fraction, half), b.compare("NE", exponent, zero)
-        )
+        tie = b.binary("and", b.compare("EQ", fraction, half), b.compare("NE", exponent, zero))
         rises = b.binary("or", b.compare("GT", fraction, half), tie)
     elif mode == "down":
         rises = b.compare("LT", fraction, zero)

@@ -7,7 +7,8 @@ reason; importers turn that into a located diagnostic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from xdsl.dialects.builtin import (
@@ -103,7 +104,25 @@ class TensorBuilder:
         self, where: Block | InsertPoint, location: LocationAttr | None = None
     ) -> None:
         self._point = where if isinstance(where, InsertPoint) else InsertPoint.at_end(where)
+        self._around: list[Block] = []
         self.location: LocationAttr = location or UnknownLoc()
+
+    @contextmanager
+    def inside(self, block: Block) -> Generator[None, None, None]:
+        """Builds at the end of a block of a region, and goes on where it was afterwards."""
+        before = self._point
+        self._around.append(before.block)
+        self._point = InsertPoint.at_end(block)
+        try:
+            yield
+        finally:
+            self._point = before
+            self._around.pop()
+
+    def sees(self, value: SSAValue) -> bool:
+        """Whether what is built now may use a value: it stands in this block or around it."""
+        block = value.owner if isinstance(value.owner, Block) else value.owner.parent_block()
+        return block is self._point.block or block in self._around
 
     def insert(self, operation: Operation) -> Operation:
         """Places an operation made elsewhere; gives it the location if it has none."""

@@ -86,12 +86,22 @@ def make_if(condition: SSAValue, then: Region, otherwise: Region) -> IfOp:
     Raises:
         ValueError: the regions return different types.
     """
-    types, other = returned_types(then), returned_types(otherwise)
-    if types != other:
-        raise ValueError(f"the branches return {_show(types)} and {_show(other)}")
+    types = require_equal_types(then, otherwise)
     return IfOp.build(
         operands=[condition], regions=[then, otherwise], result_types=[list(types)]
     )
+
+
+def require_equal_types(then: Region, otherwise: Region) -> list[Attribute]:
+    """The types that both regions return.
+
+    Raises:
+        ValueError: they return different ones.
+    """
+    types, other = returned_types(then), returned_types(otherwise)
+    if types != other:
+        raise ValueError(f"the branches return {_show(types)} and {_show(other)}")
+    return types
 
 
 def make_while(

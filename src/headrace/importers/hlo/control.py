@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from xdsl.ir import Block, Operation, Region, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from headrace.base.symbols import product
 from headrace.importers.hlo.helpers import flatten
@@ -14,15 +14,14 @@ from headrace.importers.hlo.registry import Value, converter
 from headrace.importers.hlo.tree import HloOperation, HloRegion
 from headrace.ir.types import dtype_of, exprs_attr, shape_of
 from headrace.tensor import dialect as t
-from headrace.tensor.build import TensorBuilder, to_numpy
-from headrace.tensor.control import is_cheap, make_if, make_while, region_of, trip_count
+from headrace.tensor.build import to_numpy
+from headrace.tensor.control import make_while, region_of, trip_count
 from headrace.tensor.interp import attribute_values, evaluate
+from headrace.tensor.loops import WRITTEN_TRIPS, branch, discard, move
 
 if TYPE_CHECKING:
     from headrace.importers.hlo.convert import FunctionConverter
 
-MOST_TRIPS = 8
-"""Loops of more trips are not written out."""
 _MOST_KNOWN = 64
 """The most elements of a value that is followed when compiling."""
 
@@ -31,20 +30,10 @@ _MOST_KNOWN = 64
 
 
 def _branch(at: FunctionConverter, region: HloRegion) -> list[SSAValue]:
-    """A region without arguments, computed where it stands."""
+    """A region without arguments, computed where the builder stands."""
     outer = dict(at.values)
     found = [leaf for value in at.region_values(region) for leaf in flatten(value)]
     at.values = outer
-    return found
-
-
-def _chosen(
-    builder: TensorBuilder, condition: SSAValue, yes: Sequence[SSAValue], no: Sequence[SSAValue]
-) -> list[SSAValue]:
-    found: list[SSAValue] = []
-    for a, b in zip(yes, no, strict=True):
-        predicate = builder.broadcast_in_dim(condition, (), shape_of(a))
-        found.append(builder.select(predicate, a, b))
     return found
 
 
@@ -55,25 +44,9 @@ def _if(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
     known = known_value(at, condition)
     if known is not None:
         return _branch(at, operation.regions[0 if bool(known.reshape(-1)[0]) else 1])
-    return _choose(at, condition, operation.regions[0], lambda: _else(at, operation))
-
-
-def _else(at: FunctionConverter, operation: HloOperation) -> list[SSAValue]:
-    return _branch(at, operation.regions[1])
-
-
-def _choose(
-    at: FunctionConverter,
-    condition: SSAValue,
-    then: HloRegion,
-    otherwise: Callable[[], list[SSAValue]],
-) -> list[SSAValue]:
-    yes = region_of([], lambda block: _inside(at, block, lambda: _branch(at, then)))
-    no = region_of([], lambda block: _inside(at, block, otherwise))
-    if is_cheap(yes) and is_cheap(no):
-        sides = [_spliced(at.builder, region) for region in (yes, no)]
-        return _chosen(at.builder, condition, *sides)
-    return list(at.builder.insert(make_if(condition, yes, no)).results)
+    then, otherwise = operation.regions
+    sides = (lambda _: _branch(at, then), lambda _: _branch(at, otherwise))
+    return branch(at.builder, condition, *sides)
 
 
 @converter("case")
@@ -90,8 +63,9 @@ def _case(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
         if number == last:
             return _branch(at, operation.regions[last])
         here = at.builder.compare("EQ", index, at.builder.scalar(number, dtype_of(index)))
-        rest = operation.regions[number]
-        return _choose(at, here, rest, lambda: from_branch(number + 1))
+        taken = operation.regions[number]
+        sides = (lambda _: _branch(at, taken), lambda _: from_branch(number + 1))
+        return branch(at.builder, here, *sides)
 
     return from_branch(0)
 
@@ -114,7 +88,8 @@ def _while(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
         def into(block: Block) -> list[SSAValue]:
             leaves = iter(block.args)
             values = [_like(value, leaves) for value in carried]
-            return _inside(at, block, lambda: _with(at, region, values))
+            with at.builder.inside(block):
+                return [leaf for v in _with(at, region, values) for leaf in flatten(v)]
 
         return into
 
@@ -134,25 +109,25 @@ def _written_out(
     condition, body = operation.regions
     values = list(carried)
     draft = Block()
-    outer = at.builder
-    at.builder = TensorBuilder(draft, outer.location)
     try:
-        for _ in range(MOST_TRIPS + 1):
-            (goes_on,) = _with(at, condition, values)
-            known = known_value(at, goes_on)
-            if known is None:
+        with at.builder.inside(draft):
+            for _ in range(WRITTEN_TRIPS + 1):
+                (goes_on,) = _with(at, condition, values)
+                known = known_value(at, goes_on)
+                if known is None:
+                    return None
+                if not bool(known.reshape(-1)[0]):
+                    break
+                values = _with(at, body, values)
+            else:
                 return None
-            if not bool(known.reshape(-1)[0]):
-                _move(draft, outer)
-                return values
-            values = _with(at, body, values)
-        return None
+        move(draft, at.builder)
+        return values
     finally:
-        at.builder = outer
-        for op in reversed(list(draft.ops)):
-            at.known = {v: a for v, a in at.known.items() if v.owner is not op}
-            op.detach()
-            op.erase()
+        for op in draft.ops:
+            for result in op.results:
+                at.known.pop(result, None)
+        discard(draft)
 
 
 def _with(at: FunctionConverter, region: HloRegion, values: Sequence[Value]) -> list[Value]:
@@ -164,40 +139,11 @@ def _with(at: FunctionConverter, region: HloRegion, values: Sequence[Value]) -> 
     return found
 
 
-def _inside(
-    at: FunctionConverter, block: Block, make: Callable[[], Sequence[Value]]
-) -> list[SSAValue]:
-    """What `make` builds, in a block of its own."""
-    outer = at.builder
-    at.builder = TensorBuilder(block, outer.location)
-    try:
-        return [leaf for value in make() for leaf in flatten(value)]
-    finally:
-        at.builder = outer
-
-
 def _like(value: Value, leaves: Iterator[SSAValue]) -> Value:
     """The next leaves in the shape of a value: tuples in legacy text nest."""
     if isinstance(value, tuple):
         return tuple(_like(element, leaves) for element in value)
     return next(leaves)
-
-
-def _move(draft: Block, builder: TensorBuilder) -> None:
-    for op in list(draft.ops):
-        op.detach()
-        builder.insert(op)
-
-
-def _spliced(builder: TensorBuilder, region: Region) -> list[SSAValue]:
-    """A region's operations in line; what it returns."""
-    end = region.block.last_op
-    assert end is not None
-    found = list(end.operands)
-    end.detach()
-    end.erase()
-    _move(region.block, builder)
-    return found
 
 
 # -- what is known when compiling ------------------------------------------------------

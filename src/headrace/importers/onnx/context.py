@@ -150,7 +150,10 @@ class NodeContext:
 
     def known(self, index: int) -> Any:
         """The elements of an input as a numpy array where they are constants, else None."""
-        value = self.value(index)
+        return self.known_value(self.value(index))
+
+    def known_value(self, value: Value) -> Any:
+        """The elements of a value as a numpy array where they are constants, else None."""
         found = value.known()
         if found is None and value.ssa is not None:
             found = constant_elements(value.ssa)

@@ -16,19 +16,27 @@ from headrace.base.errors import HeadraceError, error
 from headrace.base.parameters import Source, array_source
 from headrace.base.symbols import as_expr, product
 from headrace.importers.onnx.context import NodeContext
+from headrace.importers.onnx.control import control_rule
 from headrace.importers.onnx.dimensions import Dimensions
 from headrace.importers.onnx.functions import FunctionTable
 from headrace.importers.onnx.learnings import Learned
 from headrace.importers.onnx.nodes import Node, read_node
 from headrace.importers.onnx.registry import find_handler, find_size_rule
-from headrace.importers.onnx.values import SMALL_ELEMENTS, Value, read_source, sizes_array
+from headrace.importers.onnx.values import (
+    SMALL_ELEMENTS,
+    OptionalValue,
+    SequenceValue,
+    Value,
+    read_source,
+    sizes_array,
+)
 from headrace.importers.onnx.weights import tensor_source
 from headrace.ir.locations import location
 from headrace.ir.types import dtype_of, shape_of
 from headrace.tensor.build import TensorBuilder
 
 if TYPE_CHECKING:
-    from onnx import AttributeProto, NodeProto
+    from onnx import AttributeProto, GraphProto, NodeProto
 
 
 _NOT_AS_DEFINED = (
@@ -142,8 +150,9 @@ class GraphImporter:
         tracked = self._by_sizes(context)
         if tracked is not None:
             return [tracked]
-        if node.op_type == "If" and not node.domain:
-            return self._branch(context, scope)
+        control = None if node.domain else control_rule(node.op_type)
+        if control is not None:
+            return control(self, context, scope)
         handler = find_handler(node.domain, node.op_type, context.opset)
         if handler is None:
             return self._call(context, scope)
@@ -186,24 +195,32 @@ class GraphImporter:
         kind = first.dtype if first is not None else I1
         return Value("", kind, tuple(as_expr(s) for s in result.shape), sizes=result)
 
-    def _branch(self, context: NodeContext, scope: Scope) -> list[Value | None]:
-        """The branch that a constant condition takes, put in place of the node."""
-        from onnx import GraphProto
+    def subgraph(
+        self, graph: GraphProto, given: Sequence[Value], context: NodeContext, scope: Scope
+    ) -> list[Value]:
+        """The outputs of a node's graph, imported where the builder stands.
 
-        known = context.known(0)
-        if known is None:
-            raise context.unsupported("the condition depends on data")
-        name = "then_branch" if bool(known.reshape(-1)[0]) else "else_branch"
-        branch = context.attribute(name, GraphProto, None)
-        if branch is None:
-            raise context.malformed(f"'{name}' is missing")
-        inner = replace(scope, values=dict(scope.values), outer=context.node.label)
-        for tensor in branch.initializer:
+        Args:
+            given: its inputs.
+            context, scope: of the node; the graph sees the names of the scope.
+        """
+        values = {
+            **scope.values,
+            **{i.name: v for i, v in zip(graph.input, given, strict=False)},
+        }
+        inner = replace(scope, values=values, outer=context.node.label)
+        if len(given) != len(graph.input):
+            fact = f"its graph takes {len(graph.input)} inputs, not {len(given)}"
+            raise context.malformed(fact)
+        for tensor in graph.initializer:
             at = f"{context.node.place}: weight '{tensor.name}'"
             source = tensor_source(tensor, self.folder, at)
             inner.values[tensor.name] = self.add_source(tensor.name, source)
-        self.run(branch.node, inner)
-        return [inner.values.get(output.name) for output in branch.output]
+        self.run(graph.node, inner)
+        missing = [o.name for o in graph.output if o.name not in inner.values]
+        if missing:
+            raise context.malformed(f"'{missing[0]}' is made by no node of its graph")
+        return [inner.values[output.name] for output in graph.output]
 
     # -- functions ------------------------------------------------------------------
 
@@ -241,8 +258,17 @@ class GraphImporter:
         return value
 
     def materialise(self, value: Value) -> SSAValue:
-        """The value as an operation's result, made on first use."""
-        if value.ssa is None:
+        """The value as an operation's result, made on first use.
+
+        What was made in a region that is closed is made again.
+
+        Raises:
+            HeadraceError HR1210: it is a sequence or an optional.
+        """
+        if isinstance(value, (SequenceValue, OptionalValue)):
+            kind = "a sequence" if isinstance(value, SequenceValue) else "an optional"
+            raise error("HR1210", f"'{value.name}' is {kind} where a tensor is needed")
+        if value.ssa is None or not self.build.sees(value.ssa):
             value.ssa = self._make(value)
         return value.ssa
 

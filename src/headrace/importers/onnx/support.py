@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.base.errors import Diagnostic, Problems
+from headrace.importers.onnx.control import control_rule
 from headrace.importers.onnx.functions import FunctionTable
 from headrace.importers.onnx.nodes import Node, read_node
 from headrace.importers.onnx.registry import find_handler
 
 if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
+    from onnx import GraphProto, ModelProto, NodeProto
 
 
 def check_operators(
@@ -60,6 +61,8 @@ def _walk(
         body = False
         if find_handler(node.domain, node.op_type, opset) is None and depth < 16:
             body = functions.static_nodes(node.domain, node.op_type, opset)
+        for graph in _graphs(node):
+            yield from _walk(graph.node, functions, opsets, file_name, node.label, depth + 1)
         if isinstance(body, bool):
             yield node, opsets
         else:
@@ -67,9 +70,16 @@ def _walk(
             yield from _walk(body.nodes, functions, inner, file_name, node.label, depth + 1)
 
 
+def _graphs(node: Node) -> Iterator[GraphProto]:
+    """The graphs of a node's attributes: bodies and branches."""
+    for attribute in node.attributes.values():
+        if attribute.HasField("g"):
+            yield attribute.g
+
+
 def _supported(node: Node, opset: int, functions: FunctionTable) -> bool:
     if find_handler(node.domain, node.op_type, opset) is not None:
         return True
-    if node.kind == "If":
-        return True  # with a constant condition; the walk says more
+    if not node.domain and control_rule(node.op_type) is not None:
+        return True
     return functions.static_nodes(node.domain, node.op_type, opset) is True

@@ -3,6 +3,7 @@
 A value is data (an SSA value), a weight that nobody used yet (a source), or a small
 integer tensor whose elements are sizes (a numpy array of `Expr`). The last two become
 operations only where they are used as data, so that shape arithmetic leaves no trace.
+Sequences and optionals are resolved here: no operation ever sees one.
 """
 
 from __future__ import annotations
@@ -57,6 +58,28 @@ class Value:
         if self.source is not None:
             return read_source(self.source)
         return None
+
+
+@dataclass(eq=False)
+class SequenceValue(Value):
+    """A sequence whose length is known; `dtype` is that of its elements, `shape` is empty.
+
+    Attributes:
+        items: its tensors.
+    """
+
+    items: tuple[Value, ...] = ()
+
+
+@dataclass(eq=False)
+class OptionalValue(Value):
+    """An optional of which it is known whether it holds something.
+
+    Attributes:
+        item: what it holds: a tensor or a sequence; None where it is empty.
+    """
+
+    item: Value | None = None
 
 
 def read_source(source: Source) -> Any:

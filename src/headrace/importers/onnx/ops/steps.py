@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 
 from xdsl.ir import SSAValue
 
+from headrace.base.dtypes import I64
+from headrace.base.symbols import Expr
 from headrace.importers.onnx.context import NodeContext
 from headrace.ir.types import shape_of
+from headrace.tensor.loops import WRITTEN_TRIPS, Stepped, counted_loop, get_row
 
 Step = Callable[
     [Sequence[SSAValue], Sequence[SSAValue]], tuple[Sequence[SSAValue], Sequence[SSAValue]]
 ]
-MOST_STEPS = 1024
 
 
 def over_steps(
@@ -34,10 +36,10 @@ def over_steps(
         the states after the last step, and what was kept, stacked in the order of the
         elements.
     """
-    b = c.build
     length = shape_of(sequences[0])[0]
-    if not length.is_constant or length.value > MOST_STEPS:
-        raise c.unsupported(f"a sequence of {length} steps")
+    if not length.is_constant or length.value > WRITTEN_TRIPS:
+        return _looped(c, length, sequences, states, step, reverse)
+    b = c.build
     kept: list[list[SSAValue]] = []
     current = list(states)
     places = range(length.value)
@@ -49,3 +51,23 @@ def over_steps(
     if reverse:
         kept.reverse()
     return current, [b.concatenate(list(parts), 0) for parts in zip(*kept, strict=True)]
+
+
+def _looped(
+    c: NodeContext,
+    length: Expr,
+    sequences: Sequence[SSAValue],
+    states: Sequence[SSAValue],
+    step: Step,
+    reverse: bool,
+) -> tuple[list[SSAValue], list[SSAValue]]:
+    b = c.build
+    last = b.dimension(length - 1, I64)
+
+    def one(number: SSAValue, carried: list[SSAValue]) -> Stepped:
+        place = b.binary("subtract", last, number) if reverse else number
+        after, made = step([get_row(b, s, 0, place) for s in sequences], carried)
+        return Stepped(list(after), list(made))
+
+    found = counted_loop(b, length, states, one, reverse=reverse)
+    return found.carried, found.kept

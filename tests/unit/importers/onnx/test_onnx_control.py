@@ -1,0 +1,247 @@
+"""If, Loop and Scan whose trips and conditions only data decides, against onnxruntime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx_graphs import check_on_cpu
+
+from headrace.base.errors import HeadraceError
+from headrace.importers.onnx.reader import import_model
+
+X = np.random.default_rng(5).standard_normal((40, 6)).astype(np.float32)
+BIG = np.random.default_rng(6).standard_normal((40, 40)).astype(np.float32) / 8
+
+
+def parsed(text: str) -> onnx.ModelProto:
+    model = onnx.parser.parse_model('<ir_version: 9, opset_import: ["" : 21]>\n' + text)
+    onnx.checker.check_model(model, full_check=True)
+    return model
+
+
+def operations(model: onnx.ModelProto, name: str) -> int:
+    return sum(op.name == name for op in import_model(model).ir.walk())
+
+
+BRANCH = """
+agraph (float[n, n] x, bool c) => (float[n, n] y) {
+  y = If (c) <
+    then_branch = g () => (float[n, n] t) { a = MatMul (x, x)  t = Add (a, x) },
+    else_branch = h () => (float[n, n] u) {
+      axes = Constant <value = int64[1] {0}> ()
+      s = ReduceSum (x, axes)
+      u = Mul (x, s) }
+  >
+}
+"""
+
+
+@pytest.mark.parametrize("condition", [False, True])
+def test_a_branch_that_data_takes(condition: bool, tmp_path: Path) -> None:
+    model = parsed(BRANCH)
+    assert operations(model, "tensor.if") == 1
+    check_on_cpu(model, {"x": BIG, "c": np.array(condition)}, tmp_path, tolerance=1e-4)
+
+
+def test_branches_of_different_rank_are_refused() -> None:
+    text = """
+agraph (float[4] x, bool c) => (float[] y) {
+  y = If (c) <
+    then_branch = g () => (float[4] t) { t = Neg (x) },
+    else_branch = h () => (float[1, 4] u) { s = Constant <value = int64[1] {0}> () u = Unsqueeze (x, s) }
+  >
+}
+"""
+    model = onnx.parser.parse_model('<ir_version: 9, opset_import: ["" : 21]>\n' + text)
+    with pytest.raises(
+        HeadraceError, match="branches that return f32 of rank 1 and f32 of rank 2"
+    ):
+        import_model(model)
+
+
+COUNTED = """
+agraph (float[n, m] x, int64 trips) => (float[n, m] y) {
+  y = Loop (trips, , x) <
+    body = g (int64 i, bool go, float[n, m] a) => (bool on, float[n, m] b) {
+      on = Identity (go)
+      f = Cast <to = 1> (i)
+      s = Sin (a)
+      b = Add (s, f)
+    }
+  >
+}
+"""
+
+
+@pytest.mark.parametrize("trips", [0, 1, 11])
+def test_a_loop_whose_trips_are_an_input(trips: int, tmp_path: Path) -> None:
+    model = parsed(COUNTED)
+    assert operations(model, "tensor.while") == 1
+    check_on_cpu(model, {"x": X, "trips": np.array(trips)}, tmp_path, tolerance=1e-5)
+
+
+def test_a_loop_that_data_ends(tmp_path: Path) -> None:
+    model = parsed("""
+agraph (float[n] x) => (float[n] y, int64 count) {
+  yes = Constant <value = bool {1}> ()
+  zero = Constant <value = int64 {0}> ()
+  one = Constant <value = int64 {1}> ()
+  limit = Constant <value = float {100.0}> ()
+  y, count = Loop (, yes, x, zero) <
+    body = g (int64 i, bool go, float[n] a, int64 k) => (bool on, float[n] b, int64 j) {
+      b = Add (a, x)
+      total = ReduceSum <keepdims = 0> (b)
+      on = Less (total, limit)
+      j = Add (k, one)
+    }
+  >
+}
+""")
+    assert operations(model, "tensor.while") == 1
+    for scale in (0.3, 3.0, 300.0):
+        x = np.full(5, scale, np.float32)
+        check_on_cpu(model, {"x": x}, tmp_path, tolerance=1e-5)
+
+
+STACKED = """
+agraph (float[n, m] x) => (float[n, m] y, float[k, m] rows) {
+  trips = Constant <value = int64 {TRIPS}> ()
+  y, rows = Loop (trips, , x) <
+    body = g (int64 i, bool go, float[n, m] a) => (bool on, float[n, m] b, float[m] row) {
+      on = Identity (go)
+      b = Cos (a)
+      axes = Constant <value = int64[1] {0}> ()
+      row = ReduceMax <keepdims = 0> (b, axes)
+    }
+  >
+}
+"""
+
+
+@pytest.mark.parametrize(("trips", "loops"), [(3, 0), (50, 1)])
+def test_rows_that_a_loop_stacks(trips: int, loops: int, tmp_path: Path) -> None:
+    model = parsed(STACKED.replace("TRIPS", str(trips)))
+    assert operations(model, "tensor.while") == loops
+    check_on_cpu(model, {"x": X}, tmp_path, tolerance=1e-5)
+
+
+def test_a_loop_that_grows_its_value_is_written_out(tmp_path: Path) -> None:
+    model = parsed("""
+agraph (float[2] x) => (float[k] y) {
+  trips = Constant <value = int64 {12}> ()
+  y = Loop (trips, , x) <
+    body = g (int64 i, bool go, float[p] a) => (bool on, float[q] b) {
+      on = Identity (go)
+      b = Concat <axis = 0> (a, x)
+    }
+  >
+}
+""")
+    assert operations(model, "tensor.while") == 0
+    check_on_cpu(model, {"x": X[0, :2].copy()}, tmp_path)
+
+
+def test_a_loop_that_never_runs_stacks_nothing(tmp_path: Path) -> None:
+    """onnxruntime says [0, 0] here: it does not know the size of a row that was never made."""
+    wanted = [X, np.zeros((0, 6), np.float32)]
+    check_on_cpu(parsed(STACKED.replace("TRIPS", "0")), {"x": X}, tmp_path, wanted=wanted)
+
+
+def test_loops_within_loops_and_branches(tmp_path: Path) -> None:
+    model = parsed("""
+agraph (float[n, n] x, int64 outer, int64 inner) => (float[n, n] y) {
+  two = Constant <value = int64 {2}> ()
+  one = Constant <value = int64 {1}> ()
+  half = Constant <value = float {0.5}> ()
+  y = Loop (outer, , x) <
+    body = g (int64 i, bool go, float[n, n] a) => (bool on, float[n, n] b) {
+      on = Identity (go)
+      r = Mod (i, two)
+      odd = Equal (r, one)
+      b = If (odd) <
+        then_branch = t () => (float[n, n] p) {
+          p = Loop (inner, , a) <
+            body = h (int64 j, bool so, float[n, n] c) => (bool of, float[n, n] d) {
+              of = Identity (so)
+              m = MatMul (c, x)
+              d = Mul (m, half)
+            }
+          >
+        },
+        else_branch = e () => (float[n, n] q) { q0 = MatMul (x, a) q = Tanh (q0) }
+      >
+    }
+  >
+}
+""")
+    assert operations(model, "tensor.while") == 2
+    for outer, inner in ((4, 3), (3, 0), (0, 2)):
+        given = {"x": BIG, "outer": np.array(outer), "inner": np.array(inner)}
+        check_on_cpu(model, given, tmp_path, tolerance=1e-3)
+
+
+SCAN = """
+agraph (float[m] start, float[steps, m] x) => (float[m] last, float[steps, m] rows) {
+  last, rows = Scan <num_scan_inputs = 1, body = g (float[m] s, float[m] e) => (float[m] t, float[m] r) {
+      t0 = Add (s, e)
+      t = Tanh (t0)
+      r = Neg (t)
+    }, DIRECTIONS> (start, x)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "directions",
+    [
+        "scan_input_directions = [0]",
+        "scan_input_directions = [1]",
+        "scan_output_directions = [1]",
+        "scan_input_directions = [1], scan_output_directions = [1]",
+    ],
+)
+def test_a_scan_over_a_symbolic_dimension(directions: str, tmp_path: Path) -> None:
+    model = parsed(SCAN.replace("DIRECTIONS", directions))
+    assert operations(model, "tensor.while") == 1
+    check_on_cpu(model, {"start": X[0].copy(), "x": X}, tmp_path, tolerance=1e-5)
+    few = parsed(SCAN.replace("DIRECTIONS", directions).replace("steps", "5"))
+    assert operations(few, "tensor.while") == 0
+    check_on_cpu(few, {"start": X[0].copy(), "x": X[:5].copy()}, tmp_path, tolerance=1e-5)
+
+
+def test_a_scan_along_other_axes(tmp_path: Path) -> None:
+    model = parsed("""
+agraph (float[n, steps] x) => (float[n, steps] rows) {
+  rows = Scan <num_scan_inputs = 1, scan_input_axes = [1], scan_output_axes = [-1],
+    body = g (float[n] e) => (float[n] r) { r = Exp (e) }> (x)
+}
+""")
+    check_on_cpu(model, {"x": X}, tmp_path, tolerance=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["RNN", "GRU", "LSTM"])
+def test_recurrence_over_a_symbolic_sequence_is_a_loop(kind: str, tmp_path: Path) -> None:
+    gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[kind]
+    random = np.random.default_rng(1)
+    w, r = (random.standard_normal((2, gates * 4, n)).astype(np.float32) for n in (6, 4))
+    node = onnx.helper.make_node(
+        kind, ["x", "w", "r"], ["y", "h"], hidden_size=4, direction="bidirectional"
+    )
+    info = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [node],
+        "g",
+        [info("x", 1, ["steps", "batch", 6])],
+        [info("y", 1, None), info("h", 1, None)],
+        [onnx.numpy_helper.from_array(w, "w"), onnx.numpy_helper.from_array(r, "r")],
+    )
+    model = onnx.helper.make_model(
+        graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=9
+    )
+    assert operations(model, "tensor.while") == 2
+    for steps in (1, 9, 30):
+        x = random.standard_normal((steps, 3, 6)).astype(np.float32)
+        check_on_cpu(model, {"x": x}, tmp_path, tolerance=1e-4)

@@ -24,6 +24,11 @@ INSTRUCTIONS = [
     "OpName",
     "OpDecorate",
     "OpMemberDecorate",
+    "OpExtension",
+    "OpTypeCooperativeMatrixKHR",
+    "OpCooperativeMatrixLoadKHR",
+    "OpCooperativeMatrixStoreKHR",
+    "OpCooperativeMatrixMulAddKHR",
     "OpTypeVoid",
     "OpTypeBool",
     "OpTypeInt",
@@ -50,7 +55,11 @@ INSTRUCTIONS = [
     "OpLoopMerge",
     "OpPhi",
     "OpReturn",
+    "OpCompositeConstruct",
     "OpCompositeExtract",
+    "OpConstantNull",
+    "OpConstantComposite",
+    "OpGroupNonUniformShuffleXor",
     "OpControlBarrier",
     "OpConvertFToU",
     "OpConvertFToS",
@@ -105,20 +114,26 @@ INSTRUCTIONS = [
 ]
 
 ENUMERANTS = {
-    "Capability": "Shader Float64 Int64 StorageBuffer16BitAccess StorageBuffer8BitAccess",
+    "Capability": "Shader Float16 Float64 Int64 StorageBuffer16BitAccess StorageBuffer8BitAccess "
+    "GroupNonUniform GroupNonUniformShuffle VulkanMemoryModel CooperativeMatrixKHR",
     "AddressingModel": "Logical",
-    "MemoryModel": "GLSL450",
+    "MemoryModel": "GLSL450 Vulkan",
     "ExecutionModel": "GLCompute",
     "ExecutionMode": "LocalSize",
-    "StorageClass": "Input Function PushConstant StorageBuffer",
+    "StorageClass": "Input Workgroup Function PushConstant StorageBuffer",
     "Decoration": "Block ArrayStride Offset DescriptorSet Binding BuiltIn NonWritable "
-    "NoContraction",
+    "Coherent NoContraction",
     "BuiltIn": "WorkgroupId LocalInvocationId",
     "FunctionControl": "None",
     "SelectionControl": "None",
     "LoopControl": "None",
 }
-EXTENDED = ("Floor", "Sqrt")
+EXTENDED = ("Floor", "Sqrt", "Fma")
+
+
+def _is_stride(name: str, operand: Any) -> bool:
+    """The grammar leaves it out for layouts of vendors; ours always have one."""
+    return name.startswith("OpCooperativeMatrix") and operand["kind"] == "IdRef"
 
 
 def _number(value: Any) -> int:
@@ -142,9 +157,9 @@ def generate(folder: Path) -> str:
     for name in sorted(INSTRUCTIONS, key=lambda n: by_name[n]["opcode"]):
         entry = by_name[name]
         operands = [
-            o["kind"] + o.get("quantifier", "")
+            o["kind"] + o.get("quantifier", "").replace("?", "")
             for o in entry.get("operands", [])
-            if o.get("quantifier") != "?" or o["kind"] in ENUMERANTS
+            if o.get("quantifier") != "?" or o["kind"] in ENUMERANTS or _is_stride(name, o)
         ]
         lines.append(f'    "{name}": ({entry["opcode"]}, ({_words(operands)})),')
     lines += [

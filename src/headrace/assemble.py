@@ -262,22 +262,27 @@ class _Program:
                 schema.Executable(
                     name if len(points) == 1 else f"{name}::{entry}",
                     (_entry_point(entry, interface, kernel),),
-                    tuple(self._variant(name, target, number) for target in targets),
+                    tuple(v for t in targets for v in self._variants(name, t, number)),
                     _digest(kernel, targets),
                 )
             )
 
-    def _variant(self, executable: str, target: str, number: int) -> schema.Variant:
+    def _variants(
+        self, executable: str, target: str, number: int
+    ) -> tuple[schema.Variant, ...]:
+        """What a target made of a kernel: one variant, or several by a device's features."""
         codes = self.codes.get((executable, target), [])
         if number >= len(codes):
             raise error("HR9701", f"no code for kernel {number} of @{executable} on {target}")
-        code = codes[number]
-        return schema.Variant(
-            target,
-            code.format,
-            self.blobs.index(code.data),
-            tuple(code.features),
-            (tuple(_specialisation(s) for s in code.specialisations),),
+        return tuple(
+            schema.Variant(
+                target,
+                code.format,
+                self.blobs.index(code.data),
+                tuple(code.features),
+                (tuple(_specialisation(s) for s in code.specialisations),),
+            )
+            for code in (codes[number], *codes[number].others)
         )
 
 

@@ -6,7 +6,7 @@ turn kernels into code, and the versions of headrace and of the libraries that c
 So a changed emitter never meets old code, and nothing has to be invalidated.
 
 A file is the magic, the sha256 of the rest, the size of a JSON description, that, and the
-code's bytes. It is checked when read; a damaged one counts as absent and is written anew.
+bytes of the code and of its further variants. It is checked when read; a damaged one counts as absent and is written anew.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import hashlib
 import inspect
 import json
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from headrace.kernel.target import Code, Specialisation, Target
 from headrace.kernel.text import print_kernel
 from headrace.runtime.cache import read_cached, write_cached
 
-_MAGIC = b"HRCODE1\n"
+_MAGIC = b"HRCODE2\n"
 _DIGEST_BYTES = 32
 _SIZE = struct.Struct("<I")
 _SYMBOL_DIGITS = 16
@@ -39,12 +39,20 @@ _LIBRARIES = ("llvmlite", "triton")
 
 @dataclass(frozen=True)
 class _Description:
-    """All of a `Code` but its bytes."""
+    """All of a `Code` but its bytes and further variants."""
 
     format: str
     specialisations: tuple[Specialisation, ...]
     features: tuple[str, ...]
     listing: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A kernel's variants, the first before the others."""
+
+    variants: tuple[_Description, ...]
 
 
 def kernel_symbol(kernel: Kernel) -> str:
@@ -82,23 +90,33 @@ def read_code(key: str) -> Code | None:
     (size,) = _SIZE.unpack_from(body)
     try:
         text = json.loads(body[_SIZE.size : _SIZE.size + size])
-        found: _Description = decode(text, _Description)
+        entry: _Entry = decode(text, _Entry)
     except (CodecError, ValueError, RecursionError):
         return None
-    return Code(
-        found.format,
-        body[_SIZE.size + size :],
-        found.specialisations,
-        found.features,
-        found.listing,
-    )
+    if not entry.variants:
+        return None
+    codes: list[Code] = []
+    at = _SIZE.size + size
+    for found in entry.variants:
+        data = body[at : at + found.size_bytes]
+        at += found.size_bytes
+        codes.append(
+            Code(found.format, data, found.specialisations, found.features, found.listing)
+        )
+    return replace(codes[0], others=tuple(codes[1:]))
 
 
 def write_code(key: str, code: Code) -> None:
     """Keeps code under a key; where the folder cannot be written nothing happens."""
-    description = _Description(code.format, code.specialisations, code.features, code.listing)
-    text = json.dumps(encode(description, _Description), separators=(",", ":")).encode()
-    body = _SIZE.pack(len(text)) + text + code.data
+    codes = (code, *code.others)
+    entry = _Entry(
+        tuple(
+            _Description(c.format, c.specialisations, c.features, c.listing, len(c.data))
+            for c in codes
+        )
+    )
+    text = json.dumps(encode(entry, _Entry), separators=(",", ":")).encode()
+    body = _SIZE.pack(len(text)) + text + b"".join(c.data for c in codes)
     write_cached(f"code/{key}", _MAGIC + hashlib.sha256(body).digest() + body)
 
 

@@ -109,6 +109,8 @@ class Code:
         specialisations: tried in order; the last has no conditions.
         features: device features it needs, sorted (`avx2`, `fma`); empty for none.
         listing: readable form for `inspect --disassemble` and dumps; may be empty.
+        others: further variants, tried in order where a device lacks features of this one;
+            they have no others themselves.
     """
 
     format: str
@@ -116,6 +118,7 @@ class Code:
     specialisations: tuple[Specialisation, ...]
     features: tuple[str, ...] = ()
     listing: str = ""
+    others: tuple[Code, ...] = ()
 
 
 class Target(Protocol):

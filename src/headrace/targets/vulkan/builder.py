@@ -1,9 +1,9 @@
 """A compute shader as a lane machine: structured SPIR-V from primitives.
 
-One entry point, workgroups of 64 lanes in one dimension. Storage buffers are set 0,
+One entry point, workgroups of 64 lanes (or as many as asked for) in one dimension. Storage buffers are set 0,
 binding i, one runtime array each. Push constants: three words of the first workgroup's
 number (x, y, z), then the named dimensions, 32 bits each. All arithmetic on floats is
-`NoContraction`: bits never depend on what a driver fuses.
+`NoContraction`, but where `fused` asks for it: bits never depend on what a driver chooses.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ from headrace.kernel.lanes.machine import BITS, Machine, MachineType, Value, raw
 from headrace.targets.vulkan.assembler import Id, Module, Operand, instruction
 
 LANES = 64
+_WORKGROUP_SCOPE = 2
+_BARRIER_SEMANTICS = 0x8 | 0x40 | 0x100
+"""Acquire and release, of storage buffers and of what the workgroup shares."""
+
 FIRST_WORKGROUP_WORDS = 3
 
 _ARITHMETIC = {
@@ -54,10 +58,17 @@ _CONTRACTIBLE = frozenset(("OpFAdd", "OpFSub", "OpFMul", "OpFDiv", "OpFNegate"))
 
 @dataclass(frozen=True)
 class Buffer:
-    """A storage buffer binding: its element type in memory and whether it is written."""
+    """A storage buffer binding.
+
+    Attributes:
+        dtype: its element type in memory.
+        writable: whether it is written.
+        coherent: whether lanes read what others wrote.
+    """
 
     dtype: DType
     writable: bool
+    coherent: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,17 +80,30 @@ class PrivateArray:
 
 
 class ShaderBuilder(Machine):
-    """Builds one compute shader; `finish` gives the module's bytes."""
+    """Builds one compute shader; `finish` gives the module's bytes.
+
+    Attributes:
+        lanes: of a workgroup.
+        branchless_loads: masked loads read element 0 where the mask fails, without a branch.
+    """
 
     index_type: MachineType = "i32"
 
-    def __init__(self, name: str, buffers: Sequence[Buffer], dims: Sequence[str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        buffers: Sequence[Buffer],
+        dims: Sequence[str],
+        lanes: int = LANES,
+    ) -> None:
+        self.lanes = lanes
+        self.branchless_loads = False
         self.module = Module()
         self.module.capability("Shader")
         self.module.emit("memory_model", "OpMemoryModel", "Logical", "GLSL450")
         self._name = name
         self._main = self.module.id()
-        self.module.emit("modes", "OpExecutionMode", self._main, "LocalSize", LANES, 1, 1)
+        self.module.emit("modes", "OpExecutionMode", self._main, "LocalSize", lanes, 1, 1)
         self.module.emit("names", "OpName", self._main, name)
         self._interface: list[Id] = []
         self._locals: list[int] = []
@@ -110,7 +134,8 @@ class ShaderBuilder(Machine):
             return self.type_id(raw_type(dtype))
         return self.module.unique("OpTypeInt", width, 0)
 
-    def _global(self, storage: str, type: Id) -> Id:
+    def global_variable(self, storage: str, type: Id) -> Id:
+        """A variable of the module."""
         variable = self.module.id()
         pointer = self.module.pointer(storage, type)
         self.module.emit("globals", "OpVariable", pointer, variable, storage)
@@ -135,11 +160,13 @@ class ShaderBuilder(Machine):
         self.module.decorate(array, "ArrayStride", buffer.dtype.size_bytes)
         block = self._block_of([array])
         self._offset(block, 0, 0)
-        variable = self._global("StorageBuffer", block)
+        variable = self.global_variable("StorageBuffer", block)
         self.module.decorate(variable, "DescriptorSet", 0)
         self.module.decorate(variable, "Binding", number)
         if not buffer.writable:
             self.module.decorate(variable, "NonWritable")
+        if buffer.coherent:
+            self.module.decorate(variable, "Coherent")
         self.module.emit("names", "OpName", variable, f"b{number}")
         return variable, element
 
@@ -150,7 +177,7 @@ class ShaderBuilder(Machine):
         block = self._block_of([unsigned] * count)
         for member in range(count):
             self._offset(block, member, 4 * member)
-        variable = self._global("PushConstant", block)
+        variable = self.global_variable("PushConstant", block)
         pointer = self.module.pointer("PushConstant", unsigned)
         self._first: list[Value] = []
         found: dict[str, Value] = {}
@@ -167,7 +194,7 @@ class ShaderBuilder(Machine):
 
     def _builtin(self, name: str) -> list[Value]:
         vector = self.module.unique("OpTypeVector", self.type_id("u32"), 3)
-        variable = self._global("Input", vector)
+        variable = self.global_variable("Input", vector)
         self.module.decorate(variable, "BuiltIn", name)
         loaded = self.operation("OpLoad", vector, variable)
         parts = [
@@ -181,10 +208,24 @@ class ShaderBuilder(Machine):
         here = self._builtin("WorkgroupId")
         return [h + f for h, f in zip(here, self._first, strict=True)]
 
+    def local_index(self) -> Value:
+        """This lane's number in its workgroup."""
+        return self._builtin("LocalInvocationId")[0]
+
+    @property
+    def first_workgroup(self) -> Sequence[Value]:
+        """The number of the launch's first workgroup: x, y, z; above 0 where it is cut."""
+        return self._first
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What the module needs of a device, sorted."""
+        return tuple(sorted(self.module.capabilities - {"Shader"}))
+
     def start(self, linear_workgroup: Value) -> None:
         """Fixes this lane's number."""
-        local = self._builtin("LocalInvocationId")[0]
-        self._lane = linear_workgroup * LANES + local
+        local = self.local_index()
+        self._lane = linear_workgroup * self.lanes + local
 
     def private_array(self, name: str, type: MachineType, elements: int) -> None:
         """Declares an array local in the lane's own memory."""
@@ -334,6 +375,8 @@ class ShaderBuilder(Machine):
     def load(self, binding: int, offset: Value, mask: Value | None, otherwise: Value) -> Value:
         if mask is None:
             return self._load(binding, offset)
+        if self.branchless_loads:
+            return mask.select(self._load(binding, mask.select(offset, 0)), otherwise)
         before = self._block
         found: list[Value] = []
         inside = before
@@ -372,6 +415,21 @@ class ShaderBuilder(Machine):
 
     def phase_end(self) -> None:
         """A lane sees its own writes in order: nothing is needed."""
+
+    # -- workgroups ----------------------------------------------------------------------------
+
+    def barrier(self) -> None:
+        """All lanes of the workgroup are here, and see what the others wrote."""
+        scope = self.module.unsigned_constant(_WORKGROUP_SCOPE)
+        semantics = self.module.unsigned_constant(_BARRIER_SEMANTICS)
+        self.instruct("OpControlBarrier", scope, scope, semantics)
+
+    def fused(self, one: Value, other: Value, addend: Value) -> Value:
+        """`one * other + addend`, rounded once where the device can."""
+        library, number = self.module.extended("Fma")
+        handles = (one.handle, other.handle, addend.handle)
+        made = self.operation("OpExtInst", self.type_id(one.type), library, number, *handles)
+        return Value(self, one.type, made)
 
     def finish(self) -> bytes:
         module = self.module

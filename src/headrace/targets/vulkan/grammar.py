@@ -5,6 +5,7 @@ MAGIC = 0x07230203
 
 INSTRUCTIONS: dict[str, tuple[int, tuple[str, ...]]] = {
     "OpName": (5, ("IdRef", "LiteralString")),
+    "OpExtension": (10, ("LiteralString",)),
     "OpExtInstImport": (11, ("IdResult", "LiteralString")),
     "OpExtInst": (12, ("IdResultType", "IdResult", "IdRef", "LiteralExtInstInteger", "IdRef*")),
     "OpMemoryModel": (14, ("AddressingModel", "MemoryModel")),
@@ -24,6 +25,8 @@ INSTRUCTIONS: dict[str, tuple[int, tuple[str, ...]]] = {
     "OpConstantTrue": (41, ("IdResultType", "IdResult")),
     "OpConstantFalse": (42, ("IdResultType", "IdResult")),
     "OpConstant": (43, ("IdResultType", "IdResult", "LiteralContextDependentNumber")),
+    "OpConstantComposite": (44, ("IdResultType", "IdResult", "IdRef*")),
+    "OpConstantNull": (46, ("IdResultType", "IdResult")),
     "OpFunction": (54, ("IdResultType", "IdResult", "FunctionControl", "IdRef")),
     "OpFunctionEnd": (56, ()),
     "OpVariable": (59, ("IdResultType", "IdResult", "StorageClass")),
@@ -32,6 +35,7 @@ INSTRUCTIONS: dict[str, tuple[int, tuple[str, ...]]] = {
     "OpAccessChain": (65, ("IdResultType", "IdResult", "IdRef", "IdRef*")),
     "OpDecorate": (71, ("IdRef", "Decoration")),
     "OpMemberDecorate": (72, ("IdRef", "LiteralInteger", "Decoration")),
+    "OpCompositeConstruct": (80, ("IdResultType", "IdResult", "IdRef*")),
     "OpCompositeExtract": (81, ("IdResultType", "IdResult", "IdRef", "LiteralInteger*")),
     "OpConvertFToU": (109, ("IdResultType", "IdResult", "IdRef")),
     "OpConvertFToS": (110, ("IdResultType", "IdResult", "IdRef")),
@@ -91,22 +95,33 @@ INSTRUCTIONS: dict[str, tuple[int, tuple[str, ...]]] = {
     "OpBranch": (249, ("IdRef",)),
     "OpBranchConditional": (250, ("IdRef", "IdRef", "IdRef", "LiteralInteger*")),
     "OpReturn": (253, ()),
+    "OpGroupNonUniformShuffleXor": (346, ("IdResultType", "IdResult", "IdScope", "IdRef", "IdRef")),
+    "OpTypeCooperativeMatrixKHR": (4456, ("IdResult", "IdRef", "IdScope", "IdRef", "IdRef", "IdRef")),
+    "OpCooperativeMatrixLoadKHR": (4457, ("IdResultType", "IdResult", "IdRef", "IdRef", "IdRef")),
+    "OpCooperativeMatrixStoreKHR": (4458, ("IdRef", "IdRef", "IdRef", "IdRef")),
+    "OpCooperativeMatrixMulAddKHR": (4459, ("IdResultType", "IdResult", "IdRef", "IdRef", "IdRef")),
 }
 """Opcode and operand kinds by name; `*` marks repeated ones; optional ones are left out."""
 
 ENUMERANTS: dict[str, dict[str, tuple[int, tuple[str, ...]]]] = {
     "Capability": {
         "Shader": (1, ()),
+        "Float16": (9, ()),
         "Float64": (10, ()),
         "Int64": (11, ()),
         "StorageBuffer16BitAccess": (4433, ()),
         "StorageBuffer8BitAccess": (4448, ()),
+        "GroupNonUniform": (61, ()),
+        "GroupNonUniformShuffle": (65, ()),
+        "VulkanMemoryModel": (5345, ()),
+        "CooperativeMatrixKHR": (6022, ()),
     },
     "AddressingModel": {
         "Logical": (0, ()),
     },
     "MemoryModel": {
         "GLSL450": (1, ()),
+        "Vulkan": (3, ()),
     },
     "ExecutionModel": {
         "GLCompute": (5, ()),
@@ -116,6 +131,7 @@ ENUMERANTS: dict[str, dict[str, tuple[int, tuple[str, ...]]]] = {
     },
     "StorageClass": {
         "Input": (1, ()),
+        "Workgroup": (4, ()),
         "Function": (7, ()),
         "PushConstant": (9, ()),
         "StorageBuffer": (12, ()),
@@ -128,6 +144,7 @@ ENUMERANTS: dict[str, dict[str, tuple[int, tuple[str, ...]]]] = {
         "Binding": (33, ("LiteralInteger",)),
         "BuiltIn": (11, ("BuiltIn",)),
         "NonWritable": (24, ()),
+        "Coherent": (23, ()),
         "NoContraction": (42, ()),
     },
     "BuiltIn": {
@@ -149,5 +166,6 @@ ENUMERANTS: dict[str, dict[str, tuple[int, tuple[str, ...]]]] = {
 EXTENDED: dict[str, int] = {
     "Floor": 8,
     "Sqrt": 31,
+    "Fma": 50,
 }
 """Instructions of GLSL.std.450."""

@@ -8,7 +8,6 @@ neighbouring lanes touch neighbouring words.
 from __future__ import annotations
 
 from headrace.base.dtypes import BY_NAME
-from headrace.base.errors import error
 from headrace.base.symbols import ONE, Expr, ceildiv, minimum, product
 from headrace.kernel.description import Kernel, Local
 from headrace.kernel.lanes.indices import Indices
@@ -19,18 +18,16 @@ from headrace.kernel.lanes.scratch import Scratch, part_type, parts, size_bytes
 from headrace.kernel.lanes.scratch import words as scratch_words
 from headrace.kernel.target import Code, Launch, Specialisation
 from headrace.targets.vulkan.builder import (
-    FIRST_WORKGROUP_WORDS,
     LANES,
     Buffer,
     ShaderBuilder,
 )
 from headrace.targets.vulkan.disassembler import disassemble
+from headrace.targets.vulkan.limits import check_limits
 
 # Every device allows 65,535 workgroups in a dimension; beyond this many y counts on.
 _WORKGROUPS_X = 32768
-_PUSH_CONSTANT_BYTES = 128
 _PRIVATE_ARRAY_BYTES = 4096
-_MAX_ELEMENTS = 2**31 - 1
 
 
 def _split_arrays(kernel: Kernel) -> tuple[list[Local], list[Local]]:
@@ -78,27 +75,6 @@ class _Shader(ShaderBuilder):
             super().store_array(name, offset, value)
 
 
-def _check(name: str, kernel: Kernel) -> None:
-    size = 4 * (FIRST_WORKGROUP_WORDS + len(kernel.dims))
-    if size > _PUSH_CONSTANT_BYTES:
-        raise error(
-            "HR2411",
-            f"a kernel needs {size} bytes of push constants, Vulkan has {_PUSH_CONSTANT_BYTES}",
-            at=name,
-            notes=f"it uses {len(kernel.dims)} named dimensions",
-            helps="fix some of the dimensions when compiling",
-        )
-    for operand in kernel.operands:
-        elements = operand.layout.size
-        if elements.is_constant and elements.value > _MAX_ELEMENTS:
-            raise error(
-                "HR2412",
-                f"operand '{operand.name}' has {elements.value} elements, "
-                f"Vulkan's offsets reach {_MAX_ELEMENTS}",
-                at=name,
-            )
-
-
 def workgroups(kernel: Kernel) -> tuple[Expr, Expr, Expr]:
     """x, y, z counts of a launch."""
     groups = ceildiv(lane_count(kernel), LANES)
@@ -114,7 +90,7 @@ def translate(name: str, kernel: Kernel) -> Code:
         HeadraceError HR2401: an operation that lanes lack.
         HeadraceError HR2411, HR2412: beyond what Vulkan's push constants or offsets hold.
     """
-    _check(name, kernel)
+    check_limits(name, kernel)
     private, scratch = _split_arrays(kernel)
     shader = _Shader(name, kernel, scratch)
     for local in private:
@@ -128,11 +104,10 @@ def translate(name: str, kernel: Kernel) -> Code:
         scratch_bytes=size_bytes(kernel, scratch),
         family="naive",
     )
-    features = tuple(sorted(shader.module.capabilities - {"Shader"}))
     return Code(
         format="spirv",
         data=data,
         specialisations=(Specialisation((), (launch,)),),
-        features=features,
+        features=shader.features,
         listing=disassemble(data),
     )

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.base.errors import error
+from headrace.kernel import products
 from headrace.kernel.description import Kernel
 from headrace.kernel.target import Code, LayoutWish
-from headrace.targets.vulkan import naive
+from headrace.targets.vulkan import naive, rows, tiles
+
+FAMILIES = (tiles, rows)
+"""In the order of preference; the naive emitter takes every legal kernel."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +20,8 @@ class VulkanTarget:
     """`vulkan` or `vulkan:1.3`; keeps the `Target` protocol.
 
     `Code.features` lists the SPIR-V capabilities a module needs beside `Shader`
-    (`Int64`, `Float64`, `StorageBuffer8BitAccess`, `StorageBuffer16BitAccess`).
+    (`Int64`, `Float64`, `StorageBuffer8BitAccess`, `StorageBuffer16BitAccess`), and our own
+    names: `gpu`, a device whose shared memory is faster than its caches.
     A launch pushes three words of its first workgroup (x, y, z), then the kernel's
     dimensions; scratch, where it has any, is the binding behind the operands'.
     """
@@ -32,11 +37,17 @@ class VulkanTarget:
         return "vulkan"
 
     def layout_wishes(self, kernel: Kernel) -> Mapping[int, LayoutWish]:
-        """None: a lane per point reads any layout equally well."""
-        return {}
+        """Weights by columns, images with channels last; the same for all variants."""
+        return products.layout_wishes(kernel)
 
     def translate(self, name: str, kernel: Kernel) -> Code:
-        return naive.translate(name, kernel)
+        """See `Target.translate`: a variant of each family that knows the kernel."""
+        plain = naive.translate(name, kernel)
+        if any(p.serial for p in kernel.phases):
+            return plain
+        made = [family.translate(name, kernel) for family in FAMILIES]
+        first, *others = [code for code in made if code is not None] + [plain]
+        return replace(first, others=tuple(others))
 
 
 def make(spelling: str) -> VulkanTarget:

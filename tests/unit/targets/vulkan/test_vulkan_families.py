@@ -1,0 +1,150 @@
+"""The fast families: valid SPIR-V, and on a device what `kernel/interp.py` computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sample_kernels import SAMPLES, Sample, assert_close
+from spirv_validator import validate
+from vulkan_device import run_code
+
+from headrace.kernel.products import as_product
+from headrace.runtime.drivers.vulkan_instance import find_device, missing
+from headrace.targets.vulkan import naive, rows, tiles
+from headrace.targets.vulkan.target import make
+
+_REASON = missing()
+needs_device = pytest.mark.skipif(bool(_REASON), reason=_REASON or "none")
+
+
+def matmul(rows_: int, depth: int, columns: int) -> str:
+    """x[rows, depth] . w[depth, columns] + b."""
+    return f"""
+kernel(%d0 = {rows_}, %d1 = {columns}) {{
+  ro x : f32[{rows_}, {depth}]
+  ro constant w : f32[{depth}, {columns}]
+  ro constant b : f32[{columns}]
+  wo y : f32[{rows_}, {columns}]
+  local a : f32
+  reduce(%r0 = {depth}) {{
+    %v0 = load x[%d0, %r0]
+    %v1 = load w[%r0, %d1]
+    %v2 = multiply(%v0, %v1) : f32
+    fold %v2 from 0.0 with add into a
+  }}
+  map() {{
+    %v3 = read a[]
+    %v4 = load b[%d1]
+    %v5 = add(%v3, %v4) : f32
+    store %v5 to y[%d0, %d1]
+  }}
+}}"""
+
+
+PRODUCTS = [
+    Sample("one large tile", matmul(64, 40, 64)),
+    Sample("edges everywhere", matmul(67, 77, 35), tolerance=4e-6),
+    Sample("many slices", matmul(17, 1030, 19), tolerance=8e-6),
+    Sample("large and sliced", matmul(130, 300, 257), tolerance=8e-6),
+    Sample("no depth to speak of", matmul(20, 3, 20)),
+]
+EVERY = [*SAMPLES, *PRODUCTS]
+
+
+@pytest.mark.parametrize("sample", EVERY, ids=lambda s: s.name)
+def test_every_variant_of_every_kernel_validates(sample: Sample, tmp_path: Path) -> None:
+    code = make("vulkan").translate("k", sample.kernel)
+    assert code == make("vulkan").translate("k", sample.kernel)
+    for variant in (code, *code.others):
+        assert validate(variant.data, tmp_path) == ""
+        assert variant.features == tuple(sorted(variant.features))
+        assert all(o.others == () for o in code.others)
+    # The last one asks for no more than the kernel's own types.
+    last = (code, *code.others)[-1]
+    assert last.data == naive.translate("k", sample.kernel).data
+
+
+def _check(sample: Sample, code, folder: Path) -> None:
+    buffers = sample.buffers()
+    found = run_code(sample.kernel, code, buffers, sample.dims, folder)
+    assert_close(sample, found, sample.expected(buffers))
+
+
+@needs_device
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: s.name)
+def test_naive_kernels_compute_what_they_mean(sample: Sample, tmp_path: Path) -> None:
+    _check(sample, naive.translate("k", sample.kernel), tmp_path)
+
+
+@needs_device
+@pytest.mark.parametrize("sample", EVERY, ids=lambda s: s.name)
+def test_tiles_compute_what_they_mean(sample: Sample, tmp_path: Path) -> None:
+    code = tiles.translate("k", sample.kernel)
+    if code is None:
+        found = as_product(sample.kernel)
+        assert found is None or sample.name == "integer_dot", "a product was left out"
+        return
+    _check(sample, code, tmp_path)
+
+
+@needs_device
+def test_rows_compute_what_they_mean(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(rows, "_LEAST_FOLDED", 1)
+    taken: list[str] = []
+    for sample in EVERY:
+        code = rows.translate("k", sample.kernel)
+        if code is not None:
+            assert validate(code.data, tmp_path) == "", sample.name
+            _check(sample, code, tmp_path)
+            taken.append(sample.name)
+    assert {"softmax", "layer_norm", "arg_max", "integer_dot", "sort"} <= set(taken)
+
+
+LONG_ROW = """
+kernel(%d0 = 3) {
+  ro x : f32[3, 1000]
+  wo y : f32[3, 1000]
+  local m : f32
+  local s : f32
+  reduce(%r0 = 1000) {
+    %v0 = load x[%d0, %r0]
+    fold %v0 from -inf with maximum into m
+  }
+  reduce(%r0 = 1000) {
+    %v0 = load x[%d0, %r0]
+    %v1 = read m[]
+    %v2 = subtract(%v0, %v1) : f32
+    %v3 = exponential(%v2) : f32
+    fold %v3 from 0.5 with add into s
+  }
+  map(%d1 = 1000) {
+    %v0 = load x[%d0, %d1]
+    %v1 = read m[]
+    %v2 = subtract(%v0, %v1) : f32
+    %v3 = exponential(%v2) : f32
+    %v4 = read s[]
+    %v5 = divide(%v3, %v4) : f32
+    store %v5 to y[%d0, %d1]
+  }
+}"""
+
+
+@needs_device
+def test_a_long_row_starts_from_its_value_once_and_keeps_nan(tmp_path: Path) -> None:
+    sample = Sample("long row", LONG_ROW, tolerance=4e-6)
+    code = make("vulkan").translate("k", sample.kernel)
+    assert code.specialisations[0].launches[0].family == "row"
+    _check(sample, code, tmp_path)
+    buffers = sample.buffers()
+    buffers[0][1500] = np.nan
+    found = run_code(sample.kernel, code, buffers, {}, tmp_path)[1].reshape(3, 1000)
+    assert np.isnan(found[1]).all() and not np.isnan(found[[0, 2]]).any()
+
+
+@needs_device
+def test_the_device_of_the_tests_is_none_that_shares_fast_memory() -> None:
+    if not find_device().is_cpu:
+        pytest.skip("the device here is a GPU")
+    assert "gpu" not in find_device().features

@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx.parser import parse_model
 from onnx_cases import Case, floats, integers, proto_of, unique
 from onnx_graphs import check_on_cpu
+
+import headrace.api
 
 TIES = np.array([[3, 1, 3, 2, 3], [1, 1, 0, 1, 0]])
 
@@ -51,6 +55,50 @@ CASES = [
         "STFT", (floats(2, 100, 1),), (np.array(10), floats(16)), {"onesided": 1}, opset=17
     ),
 ]  # fmt: skip
+
+# Rows of a cache of 2 heads, 6 positions: each index vector is spread over heads and width.
+CACHE, ROWS = floats(2, 6, 3), floats(2, 2, 3)
+
+
+def spread(*rows: int) -> np.ndarray:
+    return np.broadcast_to(np.array(rows)[None, :, None], (2, len(rows), 3)).copy()
+
+
+ROW_CASES = [
+    Case("ScatterElements", (CACHE,), (spread(2, 3), ROWS), {"axis": 1}, note="adjacent"),
+    Case("ScatterElements", (CACHE,), (spread(-1, 1), ROWS), {"axis": 1}, note="apart"),
+    Case("ScatterElements", (CACHE,), (spread(4, 4), ROWS), {"axis": 1, "reduction": "add"},
+         opset=18, note="the same twice"),
+    Case("ScatterElements", (CACHE, np.array([[0, 3, 1], [1, 1, 2]])[:, None], floats(2, 1, 3)),
+         (), {"axis": 1}, note="no rows"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", unique(ROW_CASES))
+def test_whole_rows(case: Case, tmp_path: Path) -> None:
+    proto, inputs = proto_of(case, symbolic=False)
+    check_on_cpu(proto, inputs, tmp_path, tolerance=0)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_cache_is_written_at_a_position(count: int, tmp_path: Path) -> None:
+    """As torch exports `cache.scatter(1, position.expand_as(new), new)`."""
+    graph = parse_model(f"""<ir_version: 10, opset_import: ["": 20]>
+        step (float[2,6,3] cache, float[2,{count},3] new, int64[{count}] position)
+            => (float[2,6,3] next)
+        <int64[3] column = {{1, {count}, 1}}, int64[3] whole = {{2, {count}, 3}}>
+        {{
+            upright = Reshape (position, column)
+            indices = Expand (upright, whole)
+            next = ScatterElements <axis: int = 1> (cache, indices, new)
+        }}""")
+    inputs = {"cache": CACHE, "new": ROWS[:, :count], "position": np.array([4, -6][:count])}
+    check_on_cpu(graph, inputs, tmp_path, tolerance=0)
+    text = tmp_path / "step.onnx"
+    onnx.save(graph, text)
+    made = headrace.api.compile_to_text(text, "tensor")
+    assert ("dynamic_update_slice" in made) == (count == 1), made
+
 
 # The index vectors' length, the parts of a number and the signal's length must be known.
 _STATIC = {"ScatterND", "DFT", "STFT"}

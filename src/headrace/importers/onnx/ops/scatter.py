@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias, Union
 
 from xdsl.ir import SSAValue
@@ -13,6 +14,7 @@ from headrace.importers.onnx.context import NodeContext
 from headrace.importers.onnx.ops.indexing import non_negative
 from headrace.importers.onnx.registry import onnx_op
 from headrace.ir.types import dtype_of, shape_of
+from headrace.tensor import dialect as d
 from headrace.tensor.build import TensorBuilder
 
 Reducer: TypeAlias = Union[str, Callable[..., Sequence[SSAValue]]]
@@ -37,11 +39,15 @@ def _reducer(c: NodeContext) -> Reducer:
 
 @onnx_op("Scatter", "ScatterElements")
 def scatter_elements(c: NodeContext) -> SSAValue:
-    """Each update goes to its own place but for `axis`, where the index stands."""
+    """Each update goes to its own place but for `axis`, where the index stands. Indices that
+    differ along `axis` only move whole rows: so exporters write into a cache of keys."""
     b, x, updates = c.build, c.data(0), c.data(2)
     shape = shape_of(x)
     rank = len(shape)
     axis = c.axis("axis", rank, 0)
+    rows = _rows(c, axis)
+    if rows is not None:
+        return _scatter_rows(c, axis, rows)
     indices = non_negative(c, b.convert(c.data(1), I64), shape[axis])
     places = c.common_shape(shape_of(indices), shape_of(updates))
     coordinates = [indices if n == axis else b.iota(I64, places, n) for n in range(rank)]
@@ -55,6 +61,76 @@ def scatter_elements(c: NodeContext) -> SSAValue:
         inserted_window_dims=range(rank),
         scatter_dims_to_operand_dims=range(rank),
         index_vector_dim=rank,
+    )[0]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Where whole rows go: `indices` [n]; `adjacent` ones follow the first."""
+
+    indices: SSAValue
+    adjacent: bool
+
+
+def _rows(c: NodeContext, axis: int) -> _Rows | None:
+    """The rows, where the updates are whole along the other axes and all their indices alike."""
+    places, shape = c.shape(1), c.shape(0)
+    whole = all(n == axis or size == shape[n] for n, size in enumerate(places))
+    if not whole or places != c.shape(2) or not places[axis].is_constant:
+        return None
+    known = c.known(1)
+    if known is None:
+        indices = _spread_along(c, axis)
+        if indices is None:
+            return None
+        return _Rows(indices, adjacent=places[axis] == as_expr(1))
+    if not known.size or not shape[axis].is_constant:
+        return None
+    columns = known.swapaxes(0, axis).reshape(known.shape[axis], -1)
+    rows = columns[:, 0].astype("int64") % shape[axis].value
+    if (columns != columns[:, :1]).any():
+        return None
+    indices = c.as_data(c.from_array(rows))
+    return _Rows(indices, adjacent=bool((rows[1:] - rows[:-1] == 1).all()))
+
+
+def _spread_along(c: NodeContext, axis: int) -> SSAValue | None:
+    """[n], where the indices are a broadcast of what differs along `axis` alone."""
+    spread = c.data(1).owner
+    if not isinstance(spread, d.BroadcastInDimOp):
+        return None
+    size = as_expr(1)
+    for to, given in zip(
+        spread.broadcast_dimensions.get_values(), shape_of(spread.operand), strict=True
+    ):
+        if to == axis:
+            size = given
+        elif given != as_expr(1):
+            return None
+    if size != c.shape(1)[axis]:
+        return None
+    return c.build.convert(c.build.reshape(spread.operand, [size]), I64)
+
+
+def _scatter_rows(c: NodeContext, axis: int, rows: _Rows) -> SSAValue:
+    b, x, updates = c.build, c.data(0), c.data(2)
+    shape = shape_of(x)
+    indices = non_negative(c, rows.indices, shape[axis])
+    others = [n for n in range(len(shape)) if n != axis]
+    reducer = _reducer(c)
+    if rows.adjacent and reducer is replace:
+        starts = [b.scalar(0, I64)] * len(shape)
+        starts[axis] = b.reshape(c.slice_axis(indices, 0, 0, 1), [])
+        return b.dynamic_update_slice(x, updates, starts)
+    return b.scatter(
+        [x],
+        indices,
+        [updates],
+        reducer,
+        update_window_dims=others,
+        inserted_window_dims=[axis],
+        scatter_dims_to_operand_dims=[axis],
+        index_vector_dim=1,
     )[0]
 
 

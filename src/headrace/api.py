@@ -97,6 +97,7 @@ def compile(
     *,
     targets: Sequence[str] = ("cpu",),
     level: int = 2,
+    numerics: str = "fast",
     dims: Mapping[str, DimensionChoice] | None = None,
     aliases: Mapping[str, str] | None = None,
     jobs: int | None = None,
@@ -112,6 +113,7 @@ def compile(
         output: the file to write; it appears whole or not at all.
         targets: `cpu[:native|x86-64-v3|generic]`, `cuda:sm_90`, `vulkan`, ...
         level: 0 as written, 2 everything.
+        numerics: `exact` adds in the order that `docs/numerics.md` says, for more time.
         dims: by name, what a dimension is fixed to, or its bounds (least, greatest).
         aliases: by the name of an input, the output that takes its place: state that a
             step updates where it stands. `*` in both names stands for the same text.
@@ -126,7 +128,7 @@ def compile(
     path, models = Path(output), given(model, aliases)
 
     def compile_to(place: Path) -> None:
-        _compile(models, place, targets, level, dims, jobs, progress, inspection)
+        _compile(models, place, targets, level, numerics, dims, jobs, progress, inspection)
 
     shows = inspection is not None and inspection.shows
     files = models.files
@@ -135,7 +137,10 @@ def compile(
         return path
     from headrace.model_cache import compiled_once
 
-    asked = {"dims": sorted((dims or {}).items()), "aliases": models.aliases}
+    exact = "" if numerics == "fast" else numerics
+    asked = {
+        "dims": sorted((dims or {}).items()), "aliases": models.aliases, "numerics": exact
+    }  # fmt: skip
     choices = {name: choice for name, choice in asked.items() if choice}
     return compiled_once(files, path, targets, level, choices, compile_to)
 
@@ -145,6 +150,7 @@ def _compile(
     path: Path,
     targets: Sequence[str],
     level: int,
+    numerics: str,
     dims: Mapping[str, DimensionChoice] | None,
     jobs: int | None,
     progress: Progress | None,
@@ -157,6 +163,7 @@ def _compile(
         models,
         targets=targets,
         level=level,
+        numerics=numerics,
         dims=dims,
         jobs=jobs,
         progress=progress,
@@ -171,6 +178,7 @@ def compile_parts(
     targets: Sequence[str],
     level: int,
     dims: Mapping[str, DimensionChoice] | None,
+    numerics: str = "fast",
     jobs: int | None = None,
     progress: Progress | None = None,
     inspection: Inspection | None = None,
@@ -181,10 +189,10 @@ def compile_parts(
     from headrace.pipeline import compile_to
     from headrace.translation import tasks_of, translate
 
-    found = _targets(targets)
+    found = _targets(targets, numerics)
     imported = models.load(dims or {})
     digest = models.digest()
-    made = compile_to(imported, "hal", _options(found, level, inspection))
+    made = compile_to(imported, "hal", _options(found, level, numerics, inspection))
     tasks = [t for module in made.classes.values() for t in tasks_of(module.ir, found)]
     codes = translate(tasks, found, jobs, progress)
     provenance = Provenance(
@@ -192,7 +200,7 @@ def compile_parts(
         source=models.source,
         source_digest=digest,
         targets=tuple(t.name for t in found),
-        options=(("level", str(level)),),
+        options=(("level", str(level)), ("numerics", numerics)),
     )
     parts, weights = assemble(
         made.classes,
@@ -250,6 +258,7 @@ def compile_to_text(
     *,
     targets: Sequence[str] = ("cpu",),
     level: int = 2,
+    numerics: str = "fast",
     dims: Mapping[str, DimensionChoice] | None = None,
     aliases: Mapping[str, str] | None = None,
     inspection: Inspection | None = None,
@@ -261,11 +270,8 @@ def compile_to_text(
     from headrace.ir.text import print_module
     from headrace.pipeline import compile_to
 
-    made = compile_to(
-        given(model, aliases).load(dims or {}),
-        phase,
-        _options(_targets(targets), level, inspection),
-    )
+    options = _options(_targets(targets, numerics), level, numerics, inspection)
+    made = compile_to(given(model, aliases).load(dims or {}), phase, options)
     texts = [
         (f"// device class: {name}\n" if name else "") + print_module(module.ir)
         for name, module in made.modules().items()
@@ -282,18 +288,20 @@ def compile_cached(model: Path, device: str, progress: Progress | None = None) -
     target = device.partition(":")[0]
 
     def compile_to(path: Path) -> None:
-        _compile(given(model), path, (target,), 2, None, None, progress, None)
+        _compile(given(model), path, (target,), 2, "fast", None, None, progress, None)
 
     return compiled_once((("", model),), None, (target,), 2, {}, compile_to)
 
 
-def _options(targets: Sequence[Target], level: int, inspection: Inspection | None) -> Any:
+def _options(
+    targets: Sequence[Target], level: int, numerics: str, inspection: Inspection | None
+) -> Any:
     from headrace.pipeline import Options
 
     if inspection is not None:
         _check_names(inspection.print_after)
     observer = inspection.observe if inspection is not None else None
-    return Options(tuple(targets), level, after_pass=observer, after_phase=observer)
+    return Options(tuple(targets), level, numerics, after_pass=observer, after_phase=observer)
 
 
 def _check_names(wanted: frozenset[str]) -> None:
@@ -310,12 +318,16 @@ def _check_names(wanted: frozenset[str]) -> None:
         )
 
 
-def _targets(names: Sequence[str]) -> tuple[Target, ...]:
+def _targets(names: Sequence[str], numerics: str) -> tuple[Target, ...]:
+    from headrace.kernel.target import NUMERICS
     from headrace.targets.table import target
 
+    if numerics not in NUMERICS:
+        known = " or ".join(NUMERICS)
+        raise error("HR0114", f"there are no numerics '{numerics}'", helps=f"say {known}")
     if not names:
         raise error("HR0105", "no target is given", helps="pass --target cpu")
-    return tuple(target(name) for name in dict.fromkeys(names))
+    return tuple(target(name).with_numerics(numerics) for name in dict.fromkeys(names))
 
 
 def _version() -> str:

@@ -26,6 +26,7 @@ from headrace.cli_options import (
     JSON,
     LEVEL,
     LIMIT,
+    NUMERICS,
     TARGETS,
     THREADS,
     Progress,
@@ -47,6 +48,7 @@ def cli() -> None:
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The .hrx to write.")
 @TARGETS
 @LEVEL
+@NUMERICS
 @DIMS
 @click.option(
     "--alias",
@@ -69,6 +71,7 @@ def compile_command(
     output: Path | None,
     targets: tuple[str, ...],
     level: int,
+    numerics: str,
     dims: tuple[str, ...],
     aliases: tuple[str, ...],
     phase: str | None,
@@ -95,6 +98,7 @@ def compile_command(
             phase,
             targets=targets,
             level=level,
+            numerics=numerics,
             dims=parse_dims(dims),
             aliases=pairs,
             inspection=seen,
@@ -107,6 +111,7 @@ def compile_command(
             output or Path(models[0].rpartition("=")[2]).with_suffix(".hrx").name,
             targets=targets,
             level=level,
+            numerics=numerics,
             dims=parse_dims(dims),
             aliases=pairs,
             jobs=jobs,

@@ -44,6 +44,10 @@ TARGETS = click.option(
 LEVEL = click.option(
     "-O", "level", type=click.IntRange(0, 2), default=2, show_default=True, help="Optimisation."
 )
+NUMERICS = click.option(
+    "--numerics", type=click.Choice(["fast", "exact"]), default="fast", show_default=True,
+    help="exact: sums in the order written, no Winograd; slower.",
+)  # fmt: skip
 THREADS = click.option("--threads", type=click.IntRange(1), default=None, help="CPU threads.")
 FUNCTION = click.option(
     "--entry", "--function", "function", default=None,

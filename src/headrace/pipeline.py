@@ -37,6 +37,7 @@ class Step:
         why: the reason it stands where it stands.
         levels: optimisation levels at which it runs.
         per_class: it runs once per device class and is handed that class's targets.
+        rounds: it changes how results are rounded; left out of `exact` numerics.
     """
 
     phase: str
@@ -44,6 +45,7 @@ class Step:
     why: str
     levels: tuple[int, ...] = (0, 1, 2)
     per_class: bool = False
+    rounds: bool = False
 
 
 _OPTIMISED = (1, 2)
@@ -54,7 +56,7 @@ STEPS = (
     Step("tensor", "tensor-canonicalize", "one form for each meaning before patterns look", _OPTIMISED),
     Step("tensor", "tensor-eliminate-common-subexpressions", "importers repeat constants", _OPTIMISED),
     Step("tensor", "tensor-propagate-transposes", "moved together, transposes cancel; channels-last norms reach their weights", _OPTIMISED),
-    Step("tensor", "tensor-fold-batch-norm", "scale and shift go into weights", _OPTIMISED),
+    Step("tensor", "tensor-fold-batch-norm", "scale and shift go into weights", _OPTIMISED, rounds=True),
     Step("tensor", "tensor-canonicalize", "what the two left behind", _OPTIMISED),
     Step("tensor", "tensor-fold-constants", "weights become expressions of stored ones", _OPTIMISED),
     Step("tensor", "tensor-canonicalize", "known values show further simplifications", _OPTIMISED),
@@ -96,12 +98,14 @@ class Options:
     Attributes:
         targets: what to compile for.
         level: 0 one dispatch per operation group as written, 2 everything.
+        numerics: `fast` or `exact` (`kernel.target.NUMERICS`).
         after_pass, after_phase: called with each module as it stands then; once per
             device class where there are several, with `@class` behind the name.
     """
 
     targets: tuple[Target, ...]
     level: int = 2
+    numerics: str = "fast"
     after_pass: Observer | None = None
     after_phase: Observer | None = None
 
@@ -206,6 +210,8 @@ def compile_to(model: Model, phase: str, options: Options) -> Compilation:
             made.classes = {name: _clone(model) for name in classes}
         for step in STEPS:
             if step.phase != current or options.level not in step.levels:
+                continue
+            if step.rounds and options.numerics == "exact":
                 continue
             for name, module in made.modules().items():
                 run_pass(_pass(step, options.level, classes.get(name, ())), module)

@@ -72,8 +72,13 @@ def test_an_unchanged_model_is_compiled_once(
 
 @pytest.mark.parametrize(
     "options",
-    [{"level": 0}, {"targets": ("cpu:generic",)}, {"dims": {"batch": 2}}],
-    ids=["level", "target", "dims"],
+    [
+        {"level": 0},
+        {"targets": ("cpu:generic",)},
+        {"dims": {"batch": 2}},
+        {"numerics": "exact"},
+    ],
+    ids=["level", "target", "dims", "numerics"],
 )
 def test_what_was_asked_for_counts(
     tmp_path: Path, compilations: list[Any], options: dict[str, Any]

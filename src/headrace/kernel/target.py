@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from headrace.base.errors import error
 from headrace.base.symbols import ONE, ZERO, Expr
 from headrace.kernel.description import Kernel, Scalar
 
@@ -121,6 +122,24 @@ class Code:
     others: tuple[Code, ...] = ()
 
 
+NUMERICS = ("fast", "exact")
+"""How sums may be formed: `fast` in any fixed way, `exact` in the order written."""
+
+
+def without_exact_numerics(name: str, numerics: str) -> None:
+    """For targets that know `fast` only.
+
+    Raises:
+        HeadraceError HR0113: `exact` is asked for.
+    """
+    if numerics != "fast":
+        raise error(
+            "HR0113",
+            f"target '{name}' has no '{numerics}' numerics",
+            helps="compile for cpu, or without --numerics",
+        )
+
+
 class Target(Protocol):
     """One target with its options, e.g. `cpu:x86-64-v3`. Picklable."""
 
@@ -132,6 +151,14 @@ class Target(Protocol):
     @property
     def device_class(self) -> str:
         """Targets of one class share layouts and a program: `cpu`, `cuda`, `vulkan`."""
+        ...
+
+    def with_numerics(self, numerics: str) -> Target:
+        """The same target that forms sums so (`NUMERICS`).
+
+        Raises:
+            HeadraceError HR0113: it cannot.
+        """
         ...
 
     def layout_wishes(self, kernel: Kernel) -> Mapping[int, LayoutWish]:

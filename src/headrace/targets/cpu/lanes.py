@@ -51,7 +51,7 @@ def extent(size: Expr) -> int:
     return size.value if size.is_constant else _DYNAMIC_EXTENT
 
 
-def _rounds(axes: Iterable[Axis]) -> float:
+def _trips(axes: Iterable[Axis]) -> float:
     total = 1.0
     for axis in axes:
         total *= extent(axis.size)
@@ -131,7 +131,7 @@ def phase_cost(phase: NestPhase, axis: str, lanes: int) -> float:
 
 def naive_cost(nest: Nest) -> float:
     """A point of the outer domain without vectors."""
-    return sum(phase_cost(p, "", 1) * _rounds(p.axes) for p in nest.phases)
+    return sum(phase_cost(p, "", 1) * _trips(p.axes) for p in nest.phases)
 
 
 def _mean_lanes(size: Expr, lanes: int) -> float:
@@ -157,7 +157,7 @@ def outer_choices(nest: Nest, machine: Machine) -> list[Choice]:
             width //= 2
         if width == 1 or not _vectorisable(nest, axis):
             continue
-        cost = sum(phase_cost(p, axis.name, width) * _rounds(p.axes) for p in nest.phases)
+        cost = sum(phase_cost(p, axis.name, width) * _trips(p.axes) for p in nest.phases)
         found.append(Choice(cost / _mean_lanes(axis.size, width), width, axis, none))
     return sorted(found, key=lambda c: c.cost)
 
@@ -168,7 +168,7 @@ def inner_choice(nest: Nest, machine: Machine) -> Choice:
     total = 0.0
     for phase in nest.phases:
         best: tuple[float, tuple[str, int] | None] = (phase_cost(phase, "", 1), None)
-        for axis in _inner_axes(phase):
+        for axis in _inner_axes(phase, machine):
             width = natural_lanes((phase,), machine)
             while axis.size.is_constant and width > max(1, axis.size.value):
                 width //= 2
@@ -178,15 +178,24 @@ def inner_choice(nest: Nest, machine: Machine) -> Choice:
             if cost < best[0]:
                 best = (cost, (axis.name, width))
         picked.append(best[1])
-        total += best[0] * _rounds(phase.axes)
+        total += best[0] * _trips(phase.axes)
     return Choice(total, 1, None, tuple(picked))
 
 
-def _inner_axes(phase: NestPhase) -> tuple[Axis, ...]:
+def _inner_axes(phase: NestPhase, machine: Machine) -> tuple[Axis, ...]:
     """Axes that may be cut into lanes."""
-    if phase.reduction is None or phase.reduction.combiner.kind in IDENTITY_KINDS:
+    if phase.reduction is None:
         return phase.axes
-    return phase.parallel
+    if phase.reduction.combiner.kind not in IDENTITY_KINDS:
+        return phase.parallel
+    return phase.parallel if machine.ordered_sums and _rounds(phase) else phase.axes
+
+
+def _rounds(phase: NestPhase) -> bool:
+    """Whether the order in which a phase folds shows in its bits."""
+    assert phase.reduction is not None
+    kind = phase.reduction.combiner.kind
+    return kind in ("add", "multiply") and any(not r.dtype.is_integer for r in phase.results)
 
 
 def _vectorisable(nest: Nest, axis: Axis) -> bool:
@@ -228,7 +237,7 @@ def schedule_tiles(nest: Nest, choice: Choice, family: str) -> Schedule:
 
 def _window_bytes(nest: Nest, channels: int) -> float:
     """What a pixel reads: its window and about as much of weights, of all channels."""
-    taps = max(_rounds(p.axes) for p in nest.phases)
+    taps = max(_trips(p.axes) for p in nest.phases)
     return 8 * taps * channels
 
 
@@ -237,7 +246,7 @@ def _tile_points(nest: Nest, choice: Choice) -> int:
     cost = max(choice.cost, 0.05)
     points = min(_TILE_POINTS, int(_TILE_COST / cost))
     if all(a.size.is_constant for a in nest.outer):
-        shared = int(_rounds(nest.outer)) // _TILES_TO_SHARE
+        shared = int(_trips(nest.outer)) // _TILES_TO_SHARE
         points = min(points, max(shared, int(_LEAST_TILE_COST / cost)))
     return max(1, points)
 
@@ -250,7 +259,7 @@ def _balanced(axes: tuple[Axis, ...], rows: int) -> int:
     """Rows per tile so that tiles are alike; at least 8 tiles where there are 8 rows."""
     if any(not a.size.is_constant for a in axes):
         return rows
-    total = int(_rounds(axes))
+    total = int(_trips(axes))
     if total == 0:
         return rows
     rows = max(1, min(rows, total))

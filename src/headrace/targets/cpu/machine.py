@@ -45,6 +45,8 @@ class Machine:
         llvm_features: LLVM's `-mattr`, beyond what the name implies.
         features: sorted features a CPU must have to run the code.
         vector_bits: the width of the vectors that kernels use.
+        ordered_sums: whether every sum is one chain in a set order (`--numerics exact`):
+            no Winograd, no partial sums. See `docs/numerics.md`.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Machine:
     llvm_features: str
     features: tuple[str, ...]
     vector_bits: int
+    ordered_sums: bool = False
 
     @property
     def width(self) -> int:

@@ -20,7 +20,7 @@ __all__ = ["emit", "layout_wishes", "match"]
 
 def match(kernel: Kernel, machine: Machine) -> SimplePlan | None:
     """Kernels of maps over outer axes alone, where a vector pays."""
-    nest = lowered(kernel)
+    nest = lowered(kernel, machine)
     if any(p.axes or p.reduction for p in nest.phases):
         return None
     choices = outer_choices(nest, machine)

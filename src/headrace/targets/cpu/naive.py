@@ -16,7 +16,7 @@ __all__ = ["emit", "layout_wishes", "match"]
 
 def match(kernel: Kernel, machine: Machine) -> SimplePlan:
     """Loops over outer points, inner axes and reductions; always possible."""
-    nest = lowered(kernel)
+    nest = lowered(kernel, machine)
     choice = Choice(naive_cost(nest), 1, None, (None,) * len(nest.phases))
     return SimplePlan(nest, schedule_tiles(nest, choice, "naive"))
 

@@ -134,12 +134,14 @@ class Nest:
     ranges: Mapping[str, tuple[int, int]]
 
 
-def lower(kernel: Kernel, *, split: bool = False, merge: bool = True) -> Nest:
+def lower(
+    kernel: Kernel, *, split: bool = False, merge: bool = True, ordered: bool = False
+) -> Nest:
     """The kernel on offsets, axes dropped and merged where that changes nothing.
 
     `split` also cuts axes whose quotient and remainder stand in offsets (a packed
     weight's panels, reshapes); families that know panels want them whole. Without `merge`
-    the outer axes stay as they are.
+    the outer axes stay as they are; `ordered` keeps the order in which reductions fold.
     """
     most = _MOST_SPLITS if split else 0
     shapes = {local.name: local.shape for local in kernel.locals}
@@ -156,7 +158,7 @@ def lower(kernel: Kernel, *, split: bool = False, merge: bool = True) -> Nest:
         outer, phases = _merge(outer, phases)
     for axis in outer:
         ranges[axis.name] = _range(axis)
-    phases = tuple(_simplify_inner(p, outer, ranges, most) for p in phases)
+    phases = tuple(_simplify_inner(p, outer, ranges, most, ordered) for p in phases)
     return Nest(
         outer,
         phases,
@@ -320,6 +322,7 @@ def _simplify_inner(
     outer: tuple[Axis, ...],
     ranges: Mapping[str, tuple[int, int]],
     most: int,
+    ordered: bool,
 ) -> NestPhase:
     parallel, (phase,) = _drop_single(phase.parallel, (phase,))
     reduction, (phase,) = _drop_single(phase.reduction_axes, (phase,))
@@ -329,7 +332,7 @@ def _simplify_inner(
     reduction, (phase,) = _split(reduction, (phase,), ranges, most, (*outer, *parallel))
     kind = phase.reduction.combiner.kind if phase.reduction else None
     parallel, (phase,) = _merge(parallel, (phase,), ordered=phase.serial)
-    reduction, (phase,) = _merge(reduction, (phase,), ordered=kind is None)
+    reduction, (phase,) = _merge(reduction, (phase,), ordered=ordered or kind is None)
     phase = replace(phase, parallel=parallel, reduction_axes=reduction)
     return _without_guards(phase, _facts((*outer, *phase.axes), ranges))
 

@@ -140,7 +140,8 @@ class Tile:
         else:
             whole = f.binary("and", size, -UNROLL)
         start = integer(0)
-        if known is not None and known >= 2 * _PARTIAL_TERMS and len(acc) <= _FEW_SUMS:
+        long = known is not None and known >= 2 * _PARTIAL_TERMS
+        if known is not None and long and self._may_cut(acc):
             start = integer(known - known % _PARTIAL_TERMS)
             acc = self._partial_sums(start, acc, steps)
         acc = f.loop(start, whole, UNROLL, lambda k, c: steps(k, c, UNROLL), acc)
@@ -149,6 +150,10 @@ class Tile:
         if whole_steps:
             return acc
         return f.loop(whole, size, 1, lambda k, c: steps(k, c, 1), acc)
+
+    def _may_cut(self, acc: Sequence[Value]) -> bool:
+        """Whether totals fit into registers beside the sums, and may be added apart."""
+        return len(acc) <= _FEW_SUMS and not self.machine.ordered_sums
 
     def _partial_sums(
         self,

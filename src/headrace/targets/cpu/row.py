@@ -22,7 +22,7 @@ __all__ = ["emit", "layout_wishes", "match"]
 
 def match(kernel: Kernel, machine: Machine) -> SimplePlan | None:
     """Kernels with inner axes, where vectors along them beat vectors along outer ones."""
-    nest = keep_expensive(lowered(kernel))
+    nest = keep_expensive(lowered(kernel, machine))
     choice = inner_choice(nest, machine)
     if all(i is None for i in choice.inner) or choice.cost >= naive_cost(nest):
         return None

@@ -22,9 +22,9 @@ class SimplePlan:
     schedule: Schedule
 
 
-def lowered(kernel: Kernel) -> Nest:
+def lowered(kernel: Kernel, machine: Machine) -> Nest:
     """The kernel on offsets, complex values in two parts."""
-    nest = lower(kernel, split=True)
+    nest = lower(kernel, split=True, ordered=machine.ordered_sums)
     return split_complex(nest) if has_complex(nest) else nest
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.kernel.description import Kernel
 from headrace.kernel.target import Code, LayoutWish, Specialisation
@@ -37,6 +37,10 @@ class CpuTarget:
     @property
     def device_class(self) -> str:
         return "cpu"
+
+    def with_numerics(self, numerics: str) -> CpuTarget:
+        """See `Target`; `exact` adds in order."""
+        return CpuTarget(replace(self.machine, ordered_sums=numerics == "exact"))
 
     def layout_wishes(self, kernel: Kernel) -> Mapping[int, LayoutWish]:
         """The wishes of the first family that has any for this kernel."""

@@ -38,7 +38,7 @@ class TransposePlan:
 
 def match(kernel: Kernel, machine: Machine) -> TransposePlan | None:
     """One map whose writes all run along one axis, and some read along another."""
-    nest = lowered(kernel)
+    nest = lowered(kernel, machine)
     if len(nest.phases) != 1 or nest.phases[0].axes or nest.phases[0].reduction:
         return None
     phase = nest.phases[0]

@@ -23,7 +23,7 @@ __all__ = ["emit", "layout_wishes", "match"]
 
 def match(kernel: Kernel, machine: Machine) -> SimplePlan | None:
     """Kernels with inner axes, where vectors along an outer axis pay."""
-    nest = keep_expensive(lowered(kernel))
+    nest = keep_expensive(lowered(kernel, machine))
     if not any(p.axes for p in nest.phases):
         return None
     choices = outer_choices(nest, machine)

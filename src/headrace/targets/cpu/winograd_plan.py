@@ -92,7 +92,7 @@ class WinogradPlan:
 
 def layout_wishes(kernel: Kernel, machine: Machine) -> Mapping[int, LayoutWish] | None:
     """The wishes of a direct convolution, but for transformed weights, where it pays."""
-    plan = _plan(kernel)
+    plan = None if machine.ordered_sums else _plan(kernel)
     if plan is None or not _pays(plan):
         return None
     wishes = contract_wishes.layout_wishes(kernel, machine)

@@ -11,7 +11,13 @@ from headrace.base.bundle import join_code
 from headrace.base.errors import error
 from headrace.kernel import products
 from headrace.kernel.description import Kernel
-from headrace.kernel.target import Code, Launch, LayoutWish, Specialisation
+from headrace.kernel.target import (
+    Code,
+    Launch,
+    LayoutWish,
+    Specialisation,
+    without_exact_numerics,
+)
 from headrace.targets.triton.compile import Binary, compile_source
 from headrace.targets.triton.naive import TritonSource
 from headrace.targets.triton.variants import variants
@@ -40,6 +46,11 @@ class TritonTarget:
     def device_class(self) -> str:
         """Both share layouts and programs."""
         return "cuda"
+
+    def with_numerics(self, numerics: str) -> TritonTarget:
+        """See `Target`; there is `fast` only."""
+        without_exact_numerics(self.name, numerics)
+        return self
 
     def layout_wishes(self, kernel: Kernel) -> Mapping[int, LayoutWish]:
         """Of products and convolutions; all else reads any layout equally well."""

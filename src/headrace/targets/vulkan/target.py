@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from headrace.base.errors import error
 from headrace.kernel import products
 from headrace.kernel.description import Kernel
-from headrace.kernel.target import Code, LayoutWish
+from headrace.kernel.target import Code, LayoutWish, without_exact_numerics
 from headrace.targets.vulkan import naive, rows, tiles
 
 FAMILIES = (tiles, rows)
@@ -35,6 +35,11 @@ class VulkanTarget:
     @property
     def device_class(self) -> str:
         return "vulkan"
+
+    def with_numerics(self, numerics: str) -> VulkanTarget:
+        """See `Target`; there is `fast` only."""
+        without_exact_numerics(self.name, numerics)
+        return self
 
     def layout_wishes(self, kernel: Kernel) -> Mapping[int, LayoutWish]:
         """Weights by columns, images with channels last; the same for all variants."""

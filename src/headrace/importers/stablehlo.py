@@ -15,9 +15,11 @@ from headrace.base.errors import HeadraceError, error
 from headrace.base.parameters import Source
 from headrace.importers.hlo import mlir_service
 from headrace.importers.hlo.convert import convert_module, name_attributes
+from headrace.importers.hlo.defaults import drop_defaults
 from headrace.importers.hlo.grids import without_grids
 from headrace.importers.hlo.text_reader import UnknownForm, read_text
 from headrace.importers.hlo.tree import HloModule
+from headrace.importers.hlo.verify.module import verify_module
 from headrace.importers.options import ExportedModel, ImportOptions
 from headrace.ir.model import Model
 
@@ -51,7 +53,10 @@ def load_module(
 def read_tree(module: bytes | str, source: str) -> HloModule:
     """Text or artifact bytes as a neutral tree, verified. Raises HR1001, HR1003, HR1101 and
     HR1102 as `load`."""
-    return without_grids(read_module(module, source))
+    read = read_module(module, source)
+    verify_module(read)
+    drop_defaults(read)
+    return without_grids(read)
 
 
 def read_module(module: bytes | str, source: str) -> HloModule:

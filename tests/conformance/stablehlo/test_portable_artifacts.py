@@ -50,13 +50,13 @@ def test_text_and_artifact_are_the_same_module(release: str, folder: Path) -> No
     if not artifact.is_file():
         pytest.skip("no artifact of that release")
     text = artifact.with_suffix("")
-    read = stablehlo.read_module(artifact.read_bytes(), "module")
+    read = stablehlo.read_tree(artifact.read_bytes(), "module")
     assert len(read.functions) > 100
-    written = stablehlo.read_module(text.read_text(), "module")
+    written = stablehlo.read_tree(text.read_text(), "module")
     assert _plain(read) == _plain(written)
 
 
 def test_an_artifact_of_a_future_release_is_refused(folder: Path) -> None:
     data = (folder / "invalid_vhlo_future.mlir.bc").read_bytes()
     with pytest.raises(HeadraceError, match="HR1001"):
-        stablehlo.read_module(data, "future.mlirbc")
+        stablehlo.read_tree(data, "future.mlirbc")

@@ -7,6 +7,7 @@ for, rounded to the grid of its result; so types lose their grid here, and a cus
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -97,7 +98,7 @@ def _constant(operation: HloOperation, grid: str) -> list[HloOperation]:
     assert isinstance(kind, HloTensorType)
     storage = grid.split(":")[0].split("<")[0]
     stored = HloTensorType(
-        BY_NAME[storage.replace("u", "ui", 1) if storage.startswith("u") else storage],
+        BY_NAME[re.sub(r"^u(?=\d)", "ui", storage)],
         kind.shape,
     )
     exact = f"{operation.results[0]}'"

@@ -52,7 +52,7 @@ def parse_grid(text: str) -> Grid:
     """
     found = _GRID.fullmatch(text.strip())
     # MLIR's dialect writes `u8` for the unsigned.
-    name = found["storage"].replace("u", "ui", 1) if found is not None else ""
+    name = re.sub(r"^u(?=\d)", "ui", found["storage"]) if found is not None else ""
     if found is None or name not in BY_NAME:
         raise ValueError(f"'!quant.uniform<{text}>' cannot be read")
     storage = BY_NAME[name]

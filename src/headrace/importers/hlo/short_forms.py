@@ -68,7 +68,7 @@ def read(at: TextReader, name: str) -> HloOperation | None:
     return form(at, name)
 
 
-_UNKNOWN = ("chlo.scan", "func.constant", "chlo.ragged_dot")
+_UNKNOWN = ("func.constant", "chlo.ragged_dot")
 
 
 # -- what most look like ---------------------------------------------------------------------
@@ -370,6 +370,8 @@ def _typed(at: TextReader) -> tuple[str, HloType]:
 
 def _applied(at: TextReader, applied: str, start: HloType) -> HloRegion:
     """The body that `applies stablehlo.add` stands for."""
+    if applied not in _COMMUTATIVE:
+        raise at.fail(f"'{applied}' does not combine pairs in any order")
     kind = start
     if isinstance(start, HloTensorType):
         kind = HloTensorType(start.dtype, (), start.grid)
@@ -380,6 +382,33 @@ def _applied(at: TextReader, applied: str, start: HloType) -> HloRegion:
     end = HloOperation(f"{dialect}.return", [made], [], {}, [kind], [], "")
     body.place = end.place = f"line {at.line(at.at - 1)} '{applied}'"
     return HloRegion([(a, kind), (b, kind)], [body, end])
+
+
+_COMMUTATIVE = tuple(
+    f"{dialect}.{name}"
+    for dialect in ("stablehlo", "vhlo")
+    for name in ("add", "and", "maximum", "minimum", "multiply", "or", "xor")
+)
+
+
+def _scan(at: TextReader, name: str) -> HloOperation:
+    begin = at.at
+    at.expect("(")
+    inputs = at.list_of(at.operand, ")")
+    at.expect("inits")
+    at.expect("(")
+    starts = at.list_of(at.operand, ")")
+    at.expect("dimension")
+    at.expect("=")
+    attributes: dict[str, Any] = {"dimension": int(at.need(NUMBER, "a dimension"))}
+    if at.try_("attributes"):
+        at.expect("{")
+        attributes.update(at.attributes())
+    body = at.region()
+    made = _finished(at, name, [*inputs, *starts], attributes, begin)
+    made.attributes["operandSegmentSizes"] = [len(inputs), len(starts)]
+    made.regions = [body]
+    return made
 
 
 def _while(at: TextReader, name: str) -> HloOperation:
@@ -423,5 +452,6 @@ _FORMS: dict[str, Form] = {
     "composite": _named_call("name"),
     "get_tuple_element": _get_tuple_element,
     "reduce": _reduce,
+    "scan": _scan,
     "while": _while,
 }

@@ -135,22 +135,31 @@ class AttributeReader(TypeReader):
         if name == "#stablehlo.conv" and not body.strip().startswith("raw"):
             return self._convolution(body, body_at)
         if _KEY.match(body.strip()) or not body.strip():
-            found: dict[str, Any] = {key: [] for key in _WITH_FIELDS[name]}
+            lists = _WITH_FIELDS[name]
+            found: dict[str, Any] = {key: [] for key in lists}
             if name in ("#stablehlo.gather", "#stablehlo.scatter"):
                 found["index_vector_dim"] = 0
-            return {**found, **self._fields(body_at)}
+            allowed = (*lists, "index_vector_dim") if lists else ()
+            return {**found, **self._fields(body_at, allowed)}
         return f"{name}<{body}>"
 
-    def _fields(self, at: int) -> dict[str, Any]:
-        """`a = [0], b = 1` up to the `>` that closes it."""
+    def _fields(self, at: int, allowed: tuple[str, ...]) -> dict[str, Any]:
+        """`a = [0], b = 1` up to the `>` that closes it; no other names than those allowed,
+        where there are any."""
         back, self.at = self.at, at
         self.space()
         self.try_("raw")
         found: dict[str, Any] = {}
         while not self.try_(">"):
+            begin = self.at
             key, value = self._field()
+            if key in found:
+                raise self.fail(f"'{key}' stands twice", begin)
+            if allowed and key not in allowed:
+                raise self.fail(f"'{key}' is none of {', '.join(allowed)}", begin)
             found[key] = value
-            self.try_(",")
+            if not self.try_(",") and not self.sees(">"):
+                raise self.fail("expected ',' or '>'")
         self.at = back
         return found
 

@@ -33,10 +33,6 @@ from headrace.importers.hlo.tree import (
 _ALIAS = re.compile(r"[!#][A-Za-z_][\w$]*\s*=")
 _LOCATION = re.compile(r'"([^"]*)":(\d+):(\d+)')
 _NAMED = re.compile(r'^\s*"([^"]+)"\s*(?:\(|$)')
-_WITHOUT_MEANING = frozenset(("api_version", "result_accuracy"))
-"""Attributes that artifacts leave out where text spells their default."""
-_EMPTY = frozenset(("infeed_config", "outfeed_config"))
-"""Attributes that artifacts spell where text leaves them out."""
 
 
 class UnknownForm(Exception):
@@ -334,11 +330,6 @@ class TextReader(AttributeReader):
         if not names:
             made.results = [f"%{self._names + n}" for n in range(len(made.result_types))]
             self._names += len(made.result_types)
-        for key in _WITHOUT_MEANING & made.attributes.keys():
-            del made.attributes[key]
-        for key in _EMPTY & made.attributes.keys():
-            if made.attributes[key] == "":
-                del made.attributes[key]
         return made
 
     def _generic(self, name: str, at: int) -> HloOperation:

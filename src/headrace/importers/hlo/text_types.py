@@ -86,6 +86,10 @@ class TypeReader(Cursor):
         dialect, _, kind = name[1:].partition(".")
         if dialect in _KNOWN_TYPES and kind not in _KNOWN_TYPES[dialect]:
             raise self.fail(f"'{name}' is no type of {dialect}", begin)
+        if kind == "future" and not re.fullmatch(r"<(?:tensor<.*>|!.*|)>", inner):
+            raise self.fail(f"'{name}{inner}' holds more than tensors", begin)
+        if kind == "future" and re.search(r">\s*,\s*[a-z]\w*\s*(?:,|>$)", inner):
+            raise self.fail(f"'{name}{inner}' holds more than tensors", begin)
         return HloOpaqueType(name + inner)
 
     def alias_value(self, name: str, read: Any, at: int) -> Any:

@@ -182,6 +182,7 @@ class _Weights:
                     logical.dtype,
                     logical.shape,
                     row,
+                    len(use.steps),
                 )
             )
         return found

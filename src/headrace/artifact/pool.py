@@ -11,8 +11,9 @@ pages); one that cannot be cut has a segment of its own.
 Weights stand in the order of first use with one exception. Small ones that are not cut
 (biases, norms: at most 64 KiB each and a sixty-fourth of all together) stand first: nearly
 every command needs one of them *beside* a large weight, and a bias at the far end of a
-cut weight would keep two segments in use at once. Together they are one segment, which
-a plan keeps.
+cut weight would keep two segments in use at once. So do larger ones that many commands read
+(tables of positions), which every layer would bring again. Together they are one segment,
+which a plan keeps.
 
 In pools of 256 MiB and more, borders lie at multiples of 2 MiB where that costs at most a
 hundredth of the pool, and so does the pool's place in the file: the page cache holds such
@@ -36,6 +37,7 @@ SEGMENTS_WANTED = 64
 LEAST_SEGMENT_BYTES = 256 << 10
 LARGEST_SEGMENT_BYTES = 32 << 20
 SMALL_WEIGHT_BYTES = 64 << 10
+MANY_USES = 4
 HUGE_PAGE_BYTES = 2 << 20
 HUGE_PAGE_POOL_BYTES = 256 << 20
 
@@ -52,6 +54,9 @@ class Sized(Protocol):
     @property
     def row_bytes(self) -> int: ...
 
+    @property
+    def uses(self) -> int: ...
+
 
 def segment_target_bytes(total_bytes: int) -> int:
     """The size segments aim at, for weights of that many bytes together."""
@@ -67,7 +72,8 @@ def storage_order(weights: Sequence[Sized]) -> tuple[list[int], list[int]]:
     for index in sorted(range(len(weights)), key=lambda i: (weights[i].size_bytes, i)):
         weight = weights[index]
         whole = not weight.row_bytes and not weight.step_bytes
-        if not whole or weight.size_bytes > min(left, SMALL_WEIGHT_BYTES):
+        large = weight.size_bytes > SMALL_WEIGHT_BYTES and weight.uses < MANY_USES
+        if not whole or large or weight.size_bytes > left:
             continue
         small.add(index)
         left -= weight.size_bytes
@@ -142,8 +148,7 @@ class PoolLayout:
             offset, first = self._end, 0
         position = first
         if first:
-            self._end = offset + first
-            self.close()
+            self._cut(offset + first)
         while size_bytes - position > self._target:
             pieces = -(-(size_bytes - position) // self._target)
             share = -(-(size_bytes - position) // pieces)
@@ -153,10 +158,14 @@ class PoolLayout:
             if position + step >= size_bytes:
                 break
             position += step
-            self._end = offset + position
-            self.close()
+            self._cut(offset + position)
         self._end = offset + size_bytes
         return offset
+
+    def _cut(self, end_bytes: int) -> None:
+        """Ends the open segment inside a weight, which goes on at that very byte."""
+        self.spans.append(Span(self._start, end_bytes - self._start))
+        self._start = self._end = end_bytes
 
     def close(self) -> None:
         """Ends the open segment at a whole page; at a huge one where there is padding left."""

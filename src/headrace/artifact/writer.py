@@ -59,6 +59,7 @@ class WeightSpec:
             of this. 0 where it may not be cut.
         dtype, shape: logical, before layout.
         row_bytes: see `schema.Weight.row_bytes`.
+        uses: how many commands read it.
     """
 
     name: str
@@ -68,6 +69,7 @@ class WeightSpec:
     dtype: DType
     shape: tuple[int, ...]
     row_bytes: int = 0
+    uses: int = 1
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ class Sized:
     size_bytes: int
     step_bytes: int = 0
     row_bytes: int = 0
+    uses: int = 1
 
 
 def lay_out(weights):
@@ -129,3 +130,21 @@ def test_large_pools_lie_on_huge_pages() -> None:
     assert end <= total * 101 // 100 + 4096
     assert pool_offset_bytes(total) == huge
     assert pool_offset_bytes(100 << 20) == 4096
+
+
+def test_a_huge_page_never_moves_a_border_inside_a_weight() -> None:
+    # 43 * 64 KiB: no common multiple with 2 MiB that a segment could hold.
+    step = 43 << 16
+    weights = [Sized(100 * step, step), Sized(60 << 20, 1 << 20), Sized(99 * step, step)]
+    offsets, spans = lay_out(weights)
+    for i, weight in enumerate(weights):
+        begin, end = offsets[i], offsets[i] + weight.size_bytes
+        inside = [s.offset_bytes for s in spans if begin < s.offset_bytes < end]
+        assert inside
+        assert all((border - begin) % weight.step_bytes == 0 for border in inside)
+
+
+def test_what_many_commands_read_stands_with_the_small_ones() -> None:
+    weights = [Sized(64 << 20, 1 << 20), Sized(1 << 20, uses=32), Sized(1 << 20, uses=2)]
+    weights.append(Sized(64 << 20, 1 << 20))
+    assert storage_order(weights) == ([1], [0, 2, 3])

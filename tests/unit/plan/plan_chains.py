@@ -31,6 +31,7 @@ class Sized:
     size_bytes: int
     step_bytes: int = 0
     row_bytes: int = 0
+    uses: int = 1
 
 
 def lay_out(sizes: list[Sized]) -> tuple[tuple[s.Weight, ...], tuple[s.Segment, ...]]:

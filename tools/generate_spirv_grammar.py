@@ -124,6 +124,7 @@ ENUMERANTS = {
     "Decoration": "Block ArrayStride Offset DescriptorSet Binding BuiltIn NonWritable "
     "Coherent NoContraction",
     "BuiltIn": "WorkgroupId LocalInvocationId",
+    "MemoryAccess": "NonPrivatePointer",
     "FunctionControl": "None",
     "SelectionControl": "None",
     "LoopControl": "None",
@@ -157,14 +158,14 @@ def generate(folder: Path) -> str:
     for name in sorted(INSTRUCTIONS, key=lambda n: by_name[n]["opcode"]):
         entry = by_name[name]
         operands = [
-            o["kind"] + o.get("quantifier", "").replace("?", "")
+            o["kind"] + ("" if _is_stride(name, o) else o.get("quantifier", ""))
             for o in entry.get("operands", [])
             if o.get("quantifier") != "?" or o["kind"] in ENUMERANTS or _is_stride(name, o)
         ]
         lines.append(f'    "{name}": ({entry["opcode"]}, ({_words(operands)})),')
     lines += [
         "}",
-        '"""Opcode and operand kinds by name; `*` marks repeated ones; optional ones are left out."""',
+        '"""Opcode and operand kinds by name; `*` marks repeated, `?` optional ones."""',
         "",
         "ENUMERANTS: dict[str, dict[str, tuple[int, tuple[str, ...]]]] = {",
     ]

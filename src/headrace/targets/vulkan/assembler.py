@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from itertools import chain
 from typing import Union
 
 from headrace.base.errors import error
@@ -16,7 +17,7 @@ from headrace.targets.vulkan.grammar import ENUMERANTS, EXTENDED, INSTRUCTIONS, 
 
 VERSION_1_5 = 0x00010500
 SECTIONS = (
-    "capabilities", "imports", "memory_model", "entry_points", "modes", "names",
+    "capabilities", "extensions", "imports", "memory_model", "entry_points", "modes", "names",
     "decorations", "globals", "functions",
 )  # fmt: skip
 
@@ -40,7 +41,10 @@ def string_words(text: str) -> list[int]:
 def _encode(kind: str, operands: Iterator[Operand], words: list[int]) -> None:
     operand = next(operands)
     if kind in ENUMERANTS:
-        value, parameters = ENUMERANTS[kind][str(operand)]
+        found = ENUMERANTS[kind].get(str(operand))
+        if found is None:
+            raise error("HR9411", f"SPIR-V has no {kind} {operand!r}, or one operand too many")
+        value, parameters = found
         words.append(value)
         for parameter in parameters:
             _encode(parameter, operands, words)
@@ -65,6 +69,9 @@ def instruction(name: str, *operands: Operand) -> list[int]:
         for kind in kinds:
             if kind == "LiteralContextDependentNumber":
                 words += [int(word) & 0xFFFFFFFF for word in rest]
+            elif kind.endswith("?"):
+                for operand in rest:
+                    _encode(kind[:-1], chain((operand,), rest), words)
             elif kind.endswith("*"):
                 for operand in rest:
                     single = kind[:-1]
@@ -81,7 +88,11 @@ def instruction(name: str, *operands: Operand) -> list[int]:
 
 
 class Module:
-    """A SPIR-V 1.5 module under construction."""
+    """A SPIR-V 1.5 module under construction.
+
+    Attributes:
+        memory_model: `GLSL450`, or `Vulkan` where a capability demands it.
+    """
 
     def __init__(self) -> None:
         self.sections: dict[str, list[int]] = {section: [] for section in SECTIONS}
@@ -89,6 +100,7 @@ class Module:
         self._bound = 1
         self._unique: dict[tuple[str, Id | None, tuple[Operand, ...]], Id] = {}
         self._extended: Id | None = None
+        self.memory_model = "GLSL450"
 
     def id(self) -> Id:
         """A new id."""
@@ -102,6 +114,9 @@ class Module:
         if name not in self.capabilities:
             self.capabilities.add(name)
             self.emit("capabilities", "OpCapability", name)
+
+    def extension(self, name: str) -> None:
+        self.emit("extensions", "OpExtension", name)
 
     def extended(self, name: str) -> tuple[Id, int]:
         """The import of GLSL.std.450 and an instruction's number in it."""

@@ -21,6 +21,7 @@ LANES = 64
 _WORKGROUP_SCOPE = 2
 _BARRIER_SEMANTICS = 0x8 | 0x40 | 0x100
 """Acquire and release, of storage buffers and of what the workgroup shares."""
+_AVAILABLE_AND_VISIBLE = 0x2000 | 0x4000
 
 FIRST_WORKGROUP_WORDS = 3
 
@@ -64,11 +65,13 @@ class Buffer:
         dtype: its element type in memory.
         writable: whether it is written.
         coherent: whether lanes read what others wrote.
+        as_half: whether elements are halves to the shader, not bit patterns.
     """
 
     dtype: DType
     writable: bool
     coherent: bool = False
+    as_half: bool = False
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,6 @@ class ShaderBuilder(Machine):
         self.branchless_loads = False
         self.module = Module()
         self.module.capability("Shader")
-        self.module.emit("memory_model", "OpMemoryModel", "Logical", "GLSL450")
         self._name = name
         self._main = self.module.id()
         self.module.emit("modes", "OpExecutionMode", self._main, "LocalSize", lanes, 1, 1)
@@ -122,6 +124,12 @@ class ShaderBuilder(Machine):
         if type in ("f32", "f64"):
             return self.module.floating(BITS[type])
         return self.module.integer(BITS[type], signed=type[0] == "i")
+
+    def half_id(self) -> Id:
+        """The type of a half, in memory too."""
+        self.module.capability("Float16")
+        self.module.capability("StorageBuffer16BitAccess")
+        return self.module.floating(16)
 
     def _storage_type(self, dtype: DType) -> Id:
         """The type of an element in memory: narrow ones are unsigned bit patterns."""
@@ -154,7 +162,7 @@ class ShaderBuilder(Machine):
 
     def _binding(self, number: int, buffer: Buffer) -> tuple[Id, Id]:
         """The variable of a storage buffer, and the type of its elements."""
-        element = self._storage_type(buffer.dtype)
+        element = self.half_id() if buffer.as_half else self._storage_type(buffer.dtype)
         array = self.module.id()
         self.module.emit("globals", "OpTypeRuntimeArray", array, element)
         self.module.decorate(array, "ArrayStride", buffer.dtype.size_bytes)
@@ -231,10 +239,11 @@ class ShaderBuilder(Machine):
         """Declares an array local in the lane's own memory."""
         length = self.module.unsigned_constant(max(elements, 1))
         array = self.module.unique("OpTypeArray", self.type_id(type), length)
-        variable = self._local(array)
+        variable = self.local_variable(array)
         self.arrays[name] = PrivateArray(variable, type)
 
-    def _local(self, type: Id) -> Id:
+    def local_variable(self, type: Id) -> Id:
+        """A variable of each lane."""
         variable = self.module.id()
         pointer = self.module.pointer("Function", type)
         self._locals += instruction("OpVariable", pointer, variable, "Function")
@@ -314,7 +323,7 @@ class ShaderBuilder(Machine):
         return self._dims[name]
 
     def variable(self, type: MachineType) -> tuple[Id, MachineType]:
-        return self._local(self.type_id(type)), type
+        return self.local_variable(self.type_id(type)), type
 
     def read(self, variable: Any) -> Value:
         where, type = variable
@@ -362,6 +371,10 @@ class ShaderBuilder(Machine):
         pointer = self.module.pointer("StorageBuffer", element)
         zero = self.module.unsigned_constant(0)
         return self.operation("OpAccessChain", pointer, variable, zero, offset.handle), element
+
+    def element_pointer(self, binding: int, offset: Value) -> Id:
+        """A pointer to an element of a storage buffer."""
+        return self._element(binding, offset)[0]
 
     def _load(self, binding: int, offset: Value) -> Value:
         dtype = self.buffers[binding].dtype
@@ -421,7 +434,10 @@ class ShaderBuilder(Machine):
     def barrier(self) -> None:
         """All lanes of the workgroup are here, and see what the others wrote."""
         scope = self.module.unsigned_constant(_WORKGROUP_SCOPE)
-        semantics = self.module.unsigned_constant(_BARRIER_SEMANTICS)
+        flags = _BARRIER_SEMANTICS
+        if self.module.memory_model == "Vulkan":
+            flags |= _AVAILABLE_AND_VISIBLE
+        semantics = self.module.unsigned_constant(flags)
         self.instruct("OpControlBarrier", scope, scope, semantics)
 
     def fused(self, one: Value, other: Value, addend: Value) -> Value:
@@ -433,6 +449,7 @@ class ShaderBuilder(Machine):
 
     def finish(self) -> bytes:
         module = self.module
+        module.emit("memory_model", "OpMemoryModel", "Logical", module.memory_model)
         void = module.unique("OpTypeVoid")
         signature = module.unique("OpTypeFunction", void)
         module.emit("functions", "OpFunction", void, self._main, "None", signature)

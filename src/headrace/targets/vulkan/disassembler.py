@@ -74,6 +74,9 @@ class _Listing:
             elif kind == "LiteralContextDependentNumber":
                 parts.append(self.number(words[0], words[at:]))
                 at = len(words)
+            elif kind.endswith("?"):
+                if at < len(words):
+                    at = self.operand(kind[:-1], words, at, parts)
             elif kind.endswith("*"):
                 parts += [self.name(word) for word in words[at:]]
                 at = len(words)

@@ -30,8 +30,8 @@ INSTRUCTIONS: dict[str, tuple[int, tuple[str, ...]]] = {
     "OpFunction": (54, ("IdResultType", "IdResult", "FunctionControl", "IdRef")),
     "OpFunctionEnd": (56, ()),
     "OpVariable": (59, ("IdResultType", "IdResult", "StorageClass")),
-    "OpLoad": (61, ("IdResultType", "IdResult", "IdRef")),
-    "OpStore": (62, ("IdRef", "IdRef")),
+    "OpLoad": (61, ("IdResultType", "IdResult", "IdRef", "MemoryAccess?")),
+    "OpStore": (62, ("IdRef", "IdRef", "MemoryAccess?")),
     "OpAccessChain": (65, ("IdResultType", "IdResult", "IdRef", "IdRef*")),
     "OpDecorate": (71, ("IdRef", "Decoration")),
     "OpMemberDecorate": (72, ("IdRef", "LiteralInteger", "Decoration")),
@@ -97,11 +97,11 @@ INSTRUCTIONS: dict[str, tuple[int, tuple[str, ...]]] = {
     "OpReturn": (253, ()),
     "OpGroupNonUniformShuffleXor": (346, ("IdResultType", "IdResult", "IdScope", "IdRef", "IdRef")),
     "OpTypeCooperativeMatrixKHR": (4456, ("IdResult", "IdRef", "IdScope", "IdRef", "IdRef", "IdRef")),
-    "OpCooperativeMatrixLoadKHR": (4457, ("IdResultType", "IdResult", "IdRef", "IdRef", "IdRef")),
-    "OpCooperativeMatrixStoreKHR": (4458, ("IdRef", "IdRef", "IdRef", "IdRef")),
+    "OpCooperativeMatrixLoadKHR": (4457, ("IdResultType", "IdResult", "IdRef", "IdRef", "IdRef", "MemoryAccess?")),
+    "OpCooperativeMatrixStoreKHR": (4458, ("IdRef", "IdRef", "IdRef", "IdRef", "MemoryAccess?")),
     "OpCooperativeMatrixMulAddKHR": (4459, ("IdResultType", "IdResult", "IdRef", "IdRef", "IdRef")),
 }
-"""Opcode and operand kinds by name; `*` marks repeated ones; optional ones are left out."""
+"""Opcode and operand kinds by name; `*` marks repeated, `?` optional ones."""
 
 ENUMERANTS: dict[str, dict[str, tuple[int, tuple[str, ...]]]] = {
     "Capability": {
@@ -150,6 +150,9 @@ ENUMERANTS: dict[str, dict[str, tuple[int, tuple[str, ...]]]] = {
     "BuiltIn": {
         "WorkgroupId": (26, ()),
         "LocalInvocationId": (27, ()),
+    },
+    "MemoryAccess": {
+        "NonPrivatePointer": (32, ()),
     },
     "FunctionControl": {
         "None": (0, ()),

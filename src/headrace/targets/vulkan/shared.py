@@ -11,11 +11,18 @@ _FOUR = 4
 
 
 class SharedArray:
-    """Elements of one type, shared by the lanes of a workgroup; booleans as words."""
+    """Elements of one type, shared by the lanes of a workgroup; booleans as words.
+
+    Attributes:
+        access: what a load or store says beside the place: the Vulkan memory model wants to
+            hear that other lanes look on.
+    """
 
     def __init__(self, shader: ShaderBuilder, kind: MachineType, elements: int) -> None:
         self._shader = shader
         self._kind: MachineType = kind
+        vulkan = shader.module.memory_model == "Vulkan"
+        self.access = ("NonPrivatePointer",) if vulkan else ()
         self._stored: MachineType = "u32" if kind == "bool" else kind
         module = shader.module
         length = module.unsigned_constant(max(1, elements))
@@ -23,7 +30,8 @@ class SharedArray:
         array = module.unique("OpTypeArray", self._type, length)
         self._variable = shader.global_variable("Workgroup", array)
 
-    def _place(self, at: Value) -> Value:
+    def pointer(self, at: Value) -> Value:
+        """A pointer to the element at a place."""
         shader = self._shader
         pointer = shader.module.pointer("Workgroup", self._type)
         place = shader.operation("OpAccessChain", pointer, self._variable, at.handle)
@@ -31,14 +39,16 @@ class SharedArray:
 
     def load(self, at: Value) -> Value:
         """The element at a place."""
-        made = self._shader.operation("OpLoad", self._type, self._place(at).handle)
+        place = self.pointer(at).handle
+        made = self._shader.operation("OpLoad", self._type, place, *self.access)
         return Value(self._shader, self._stored, made).to(self._kind)
 
     def store(self, at: Value, value: Value) -> None:
         """Writes one element."""
         one = self._shader.constant(self._stored, 1)
         stored = value.select(one, 0) if self._kind == "bool" else value
-        self._shader.instruct("OpStore", self._place(at).handle, stored.handle)
+        place = self.pointer(at).handle
+        self._shader.instruct("OpStore", place, stored.handle, *self.access)
 
 
 class Pool:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.base.errors import error
 from headrace.kernel import products
 from headrace.kernel.description import Kernel
 from headrace.kernel.target import Code, LayoutWish, without_exact_numerics
-from headrace.targets.vulkan import naive, rows, tiles
+from headrace.targets.vulkan import matrices, naive, rows, tiles
 
-FAMILIES = (tiles, rows)
+FAMILIES = (matrices, tiles, rows)
 """In the order of preference; the naive emitter takes every legal kernel."""
 
 
@@ -21,7 +21,8 @@ class VulkanTarget:
 
     `Code.features` lists the SPIR-V capabilities a module needs beside `Shader`
     (`Int64`, `Float64`, `StorageBuffer8BitAccess`, `StorageBuffer16BitAccess`), and our own
-    names: `gpu`, a device whose shared memory is faster than its caches.
+    names: `gpu`, a device whose shared memory is faster than its caches; `subgroup32`, one
+    whose lanes run in thirty-twos.
     A launch pushes three words of its first workgroup (x, y, z), then the kernel's
     dimensions; scratch, where it has any, is the binding behind the operands'.
     """
@@ -51,8 +52,17 @@ class VulkanTarget:
         if any(p.serial for p in kernel.phases):
             return plain
         made = [family.translate(name, kernel) for family in FAMILIES]
-        first, *others = [code for code in made if code is not None] + [plain]
+        first, *others = _reachable([*(code for code in made if code is not None), plain])
         return replace(first, others=tuple(others))
+
+
+def _reachable(codes: Sequence[Code]) -> list[Code]:
+    """Without those that no device takes: one before them asks for no more than they do."""
+    found: list[Code] = []
+    for code in codes:
+        if not any(set(before.features) <= set(code.features) for before in found):
+            found.append(code)
+    return found
 
 
 def make(spelling: str) -> VulkanTarget:

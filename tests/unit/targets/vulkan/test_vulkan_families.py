@@ -11,8 +11,10 @@ from spirv_validator import validate
 from vulkan_device import run_code
 
 from headrace.kernel.products import as_product
+from headrace.kernel.text import parse_kernel
 from headrace.runtime.drivers.vulkan_instance import find_device, missing
 from headrace.targets.vulkan import naive, rows, tiles
+from headrace.targets.vulkan.disassembler import disassemble
 from headrace.targets.vulkan.target import make
 
 _REASON = missing()
@@ -141,6 +143,58 @@ def test_a_long_row_starts_from_its_value_once_and_keeps_nan(tmp_path: Path) -> 
     buffers[0][1500] = np.nan
     found = run_code(sample.kernel, code, buffers, {}, tmp_path)[1].reshape(3, 1000)
     assert np.isnan(found[1]).all() and not np.isnan(found[[0, 2]]).any()
+
+
+HALVES = """
+kernel(%d0 = {rows}, %d1 = {columns}) {{
+  ro x : f16[{rows}, {depth}]
+  ro w : f16[{depth}, {columns}]
+  wo y : f16[{rows}, {columns}]
+  local a : f32
+  reduce(%r0 = {depth}) {{
+    %v0 = load x[%d0, %r0]
+    %v1 = load w[%r0, %d1]
+    %v2 = convert(%v0) : f32
+    %v3 = convert(%v1) : f32
+    %v4 = multiply(%v2, %v3) : f32
+    fold %v4 from 0.0 with add into a
+  }}
+  map() {{
+    %v5 = read a[]
+    %v6 = constant 0.0 : f32
+    %v7 = maximum(%v5, %v6) : f32
+    %v8 = convert(%v7) : f16
+    store %v8 to y[%d0, %d1]
+  }}
+}}"""
+
+
+@pytest.mark.parametrize(
+    ("rows_", "depth", "columns", "grid"),
+    [
+        (4096, 4096, 4096, (32, 32, 1)),
+        (128, 768, 3072, (4, 96, 1)),
+        (48, 64, 16, (3, 1, 1)),
+        (50, 64, 16, None),
+        (64, 40, 64, None),
+    ],
+)
+def test_products_of_halves_have_a_variant_of_cooperative_matrices(
+    rows_: int, depth: int, columns: int, grid, tmp_path: Path
+) -> None:
+    kernel = parse_kernel(HALVES.format(rows=rows_, depth=depth, columns=columns))
+    code = make("vulkan").translate("k", kernel)
+    (launch,) = code.specialisations[0].launches
+    if grid is None:
+        assert launch.family == "contract"
+        return
+    assert launch.family == "matrices"
+    assert tuple(w.value for w in launch.workgroups) == grid
+    assert {"CooperativeMatrixKHR", "VulkanMemoryModel", "subgroup32"} <= set(code.features)
+    assert validate(code.data, tmp_path) == ""
+    text = disassemble(code.data)
+    assert "OpMemoryModel Logical Vulkan" in text and "OpCooperativeMatrixMulAddKHR" in text
+    assert "NonPrivatePointer" in text
 
 
 @needs_device

@@ -200,12 +200,14 @@ def from_onnx(
     folder: PathLike | None = None,
     dims: Mapping[str, DimensionChoice] | None = None,
     constants: Mapping[str, Any] | None = None,
+    examples: Mapping[str, Any] | None = None,
 ) -> Model:
     """An ONNX model in memory, ready for `compile`.
 
     Args:
         folder: where external weights lie; None refuses them.
         constants: inputs that always hold these arrays; they leave the signature.
+        examples: how many tensors of which shapes sequences and optionals hold.
 
     Raises:
         HeadraceError HR1xxx: it cannot be imported; HR0203: no such dimension.
@@ -213,7 +215,9 @@ def from_onnx(
     from headrace.importers.onnx.reader import import_model
 
     place = None if folder is None else Path(folder)
-    return import_model(model, folder=place, dimensions=dims or {}, constants=constants or {})
+    return import_model(
+        model, folder=place, dimensions=dims, constants=constants, examples=examples
+    )
 
 
 def compile_to_text(

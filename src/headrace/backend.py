@@ -15,7 +15,7 @@ import hashlib
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from onnx.backend.base import Backend, BackendRep
 
 from headrace import api
 from headrace.base.errors import HeadraceError
+from headrace.importers.onnx.structures import gathered, is_structured
 from headrace.runtime.module import Module
 from headrace.runtime.report import Report
 
@@ -42,7 +43,7 @@ class _Loaded:
     """A module with the file it stands in.
 
     Attributes:
-        inputs: names of the graph's inputs that are still inputs.
+        inputs: names of its inputs.
     """
 
     module: Module
@@ -71,13 +72,14 @@ class HeadraceRep(BackendRep):
         self.specialised = False
         weights = {t.name for t in model.graph.initializer}
         self.input_names = tuple(v.name for v in model.graph.input if v.name not in weights)
-        self.output_names = tuple(v.name for v in model.graph.output)
-        try:
-            self._load("", {})
-        except HeadraceError as refused:
-            if not _curable(refused) or not self.input_names:
-                raise
-            self.specialised = True
+        self.specialised = is_structured(model.graph.input)
+        if not self.specialised:
+            try:
+                self._load("", {}, {}, {})
+            except HeadraceError as refused:
+                if not _curable(refused) or not self.input_names:
+                    raise
+                self.specialised = True
         weakref.finalize(self, _close_all, self._loaded)
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -91,10 +93,13 @@ class HeadraceRep(BackendRep):
                 compiled with the contents given.
         """
         given = self._named(inputs)
-        loaded = self._loaded.get("") or self._specialise(given)
+        none = self._empty_dimensions(given)
+        loaded = None if none else self._loaded.get("")
+        loaded = loaded or self._specialise(given, none)
         self._last = loaded
-        results = loaded.module(*[np.asarray(given[n]) for n in loaded.inputs if n in given])
-        return tuple(results[name] for name in self.output_names)
+        tensors = dict(_tensors(given))
+        results = dict(loaded.module(*[tensors[n] for n in loaded.inputs]).items())
+        return tuple(gathered(o.type, o.name, results) for o in self._model.graph.output)
 
     def report(self) -> Report | None:
         """What the last run measured; None where none was."""
@@ -111,19 +116,55 @@ class HeadraceRep(BackendRep):
             inputs = [inputs]
         return dict(zip(self.input_names, inputs, strict=False))
 
-    def _specialise(self, given: Mapping[str, Any]) -> _Loaded:
+    def _empty_dimensions(self, given: Mapping[str, Any]) -> dict[str, int]:
+        """Named dimensions that are 0 here: a model is compiled for sizes from 1."""
+        found: dict[str, int] = {}
+        for value in self._model.graph.input:
+            sizes = (
+                np.shape(given.get(value.name)) if value.type.HasField("tensor_type") else ()
+            )
+            for axis, size in zip(value.type.tensor_type.shape.dim, sizes, strict=False):
+                if size == 0 and axis.dim_param:
+                    found[axis.dim_param] = 0
+        return found
+
+    def _specialise(self, given: Mapping[str, Any], dims: Mapping[str, int]) -> _Loaded:
         """The module for these contents, compiled where they are new."""
-        constants = {n: np.asarray(a) for n, a in given.items() if _decides_shapes(a)}
-        key = _digest(constants)
+        structured = [v for v in self._model.graph.input if is_structured([v])]
+        examples = {v.name: given.get(v.name) for v in structured}
+        if examples or dims:
+            try:
+                return self._kept({}, examples, dims)
+            except HeadraceError as refused:
+                if not _curable(refused):
+                    raise
+        tensors = {n: a for n, a in given.items() if n not in examples}
+        constants = {n: np.asarray(a) for n, a in tensors.items() if _decides_shapes(a)}
+        return self._kept(constants, examples, dims)
+
+    def _kept(
+        self,
+        constants: Mapping[str, Any],
+        examples: Mapping[str, Any],
+        dims: Mapping[str, int],
+    ) -> _Loaded:
+        shapes = [(n, _shapes(e)) for n, e in sorted(examples.items())]
+        key = _digest(constants) + repr((shapes, sorted(dims.items())))
         found = self._loaded.get(key)
         if found is None:
             while len(self._loaded) >= _MOST_KEPT:
                 self._loaded.pop(next(iter(self._loaded))).close()
-            found = self._load(key, constants)
+            found = self._load(key, constants, examples, dims)
         return found
 
-    def _load(self, key: str, constants: Mapping[str, Any]) -> _Loaded:
-        imported = api.from_onnx(self._model, constants=constants)
+    def _load(
+        self,
+        key: str,
+        constants: Mapping[str, Any],
+        examples: Mapping[str, Any],
+        dims: Mapping[str, int],
+    ) -> _Loaded:
+        imported = api.from_onnx(self._model, constants=constants, examples=examples, dims=dims)
         folder = tempfile.mkdtemp(prefix="headrace-backend-")
         try:
             path = Path(folder) / "model.hrx"
@@ -132,9 +173,24 @@ class HeadraceRep(BackendRep):
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        left = tuple(n for n in self.input_names if n not in constants)
-        made = self._loaded[key] = _Loaded(module, left, folder)
+        names = tuple(info.name for info in module.inputs)
+        made = self._loaded[key] = _Loaded(module, names, folder)
         return made
+
+
+def _tensors(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The arrays that inputs hold, with the names of the signature."""
+    for name, value in given.items():
+        if isinstance(value, (list, tuple)):
+            yield from _tensors({f"{name}.{n}": element for n, element in enumerate(value)})
+        elif value is not None:
+            yield name, np.asarray(value)
+
+
+def _shapes(example: Any) -> Any:
+    if isinstance(example, (list, tuple)):
+        return [_shapes(e) for e in example]
+    return None if example is None else np.shape(example)
 
 
 def _close_all(loaded: dict[str, _Loaded]) -> None:

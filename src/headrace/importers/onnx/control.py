@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from xdsl.ir import Block, SSAValue
 
-from headrace.base.dtypes import I64
+from headrace.base.dtypes import F32, I64
 from headrace.base.parameters import array_source
 from headrace.base.symbols import Expr, as_expr
 from headrace.importers.onnx.context import NodeContext
@@ -445,4 +445,35 @@ def _scan_loop(
     return [Value("", dtype_of(v), shape_of(v), ssa=v) for v in found]
 
 
-_RULES: dict[str, Rule] = {"If": _if, "Loop": _loop, "Scan": _scan}
+# -- SequenceMap -----------------------------------------------------------------------
+
+
+def _sequence_map(at: GraphImporter, c: NodeContext, scope: Scope) -> list[Value | None]:
+    """The body on each element of the sequences; tensors are the same for all."""
+    body = _graph(c, "body")
+    inputs = [c.value(n) for n in range(len(c.inputs))]
+    lengths = {len(v.items) for v in inputs if isinstance(v, SequenceValue)}
+    if not isinstance(inputs[0], SequenceValue) or len(lengths) != 1:
+        raise c.malformed("the first input is a sequence, others are equally long or tensors")
+    rows = [
+        at.subgraph(
+            body,
+            [v.items[n] if isinstance(v, SequenceValue) else v for v in inputs],
+            c,
+            scope,
+        )
+        for n in range(lengths.pop())
+    ]
+    columns = zip(*rows, strict=True) if rows else [()] * len(body.output)
+    return [
+        SequenceValue("", column[0].dtype if column else F32, (), items=tuple(column))
+        for column in columns
+    ]
+
+
+_RULES: dict[str, Rule] = {
+    "If": _if,
+    "Loop": _loop,
+    "Scan": _scan,
+    "SequenceMap": _sequence_map,
+}

@@ -23,8 +23,8 @@ from headrace.importers.onnx.functions import FunctionTable
 from headrace.importers.onnx.graph import GraphImporter, Scope
 from headrace.importers.onnx.learnings import Learned
 from headrace.importers.onnx.nodes import require_text
+from headrace.importers.onnx.structures import Leaf, leaves_of, spread_results, value_of
 from headrace.importers.onnx.support import check_operators
-from headrace.importers.onnx.values import Value
 from headrace.importers.onnx.weights import element_dtype, tensor_source
 from headrace.importers.options import DimensionChoice, ImportOptions, check_choices
 from headrace.ir.model import Model
@@ -81,6 +81,7 @@ def import_model(
     dimensions: Mapping[str, DimensionChoice] | None = None,
     partial: bool = False,
     constants: Mapping[str, Any] | None = None,
+    examples: Mapping[str, Any] | None = None,
 ) -> Model:
     """Imports a parsed model.
 
@@ -91,6 +92,7 @@ def import_model(
         dimensions, partial: see `ImportOptions`.
         constants: inputs that always hold these arrays; they leave the signature, and
             may decide shapes.
+        examples: of inputs that are sequences or optionals, see `structures`.
 
     Raises:
         HeadraceError HR1xxx: it cannot be imported; HR0203: no such dimension.
@@ -107,7 +109,8 @@ def import_model(
     for _ in range(_ATTEMPTS):
         dims.start()
         try:
-            return _build(model.graph, opsets, functions, sources, dims, folder, name, partial)
+            importer = GraphImporter(TensorBuilder(Block()), dims, functions, name, folder)
+            return _build(model.graph, opsets, importer, sources, partial, examples or {})
         except Learned:
             continue
     raise error("HR9111", f"sizes were still being learned after {_ATTEMPTS} starts", at=name)
@@ -175,34 +178,34 @@ def _sources(graph: GraphProto, folder: Path | None, name: str) -> dict[str, Sou
 def _build(
     graph: GraphProto,
     opsets: Mapping[str, int],
-    functions: FunctionTable,
+    importer: GraphImporter,
     sources: Mapping[str, Source],
-    dims: Dimensions,
-    folder: Path | None,
-    name: str,
     partial: bool,
+    examples: Mapping[str, Any],
 ) -> Model:
+    dims, name = importer.dims, importer.file_name
     inputs = [v for v in graph.input if v.name not in sources]
-    kinds = _input_kinds(inputs, dims, name)
+    leaves = _leaves(inputs, examples, dims, name)
     if not partial:
         check_choices(dims.choices, dims.spellings, name)
-    block = Block(arg_types=[tensor_type(kind, shape) for kind, shape in kinds])
-    importer = GraphImporter(TensorBuilder(block), dims, functions, name, folder)
+    block = Block(arg_types=[tensor_type(leaf.dtype, leaf.shape) for leaf in leaves])
+    importer.build = TensorBuilder(block)
     scope = Scope({}, opsets)
-    for argument, value, (kind, shape) in zip(block.args, inputs, kinds, strict=True):
-        argument.name_hint = None
-        scope.values[value.name] = Value(value.name, kind, shape, ssa=argument)
+    given = iter(list(zip(leaves, block.args, strict=True)))
+    for value in inputs:
+        example = examples.get(value.name)
+        scope.values[value.name] = value_of(value.name, value.type, example, given)
     for weight, source in sources.items():
         scope.values[weight] = importer.add_source(weight, source)
     importer.run(graph.node, scope)
-    results = _results(graph, scope, importer, name)
-    block.add_op(ReturnOp(*results))
+    results = _results(graph, scope, importer)
+    block.add_op(ReturnOp(*(ssa for _, ssa in results)))
     function = FuncOp(
         "main",
-        ([a.type for a in block.args], [r.type for r in results]),
+        ([a.type for a in block.args], [ssa.type for _, ssa in results]),
         Region(block),
-        arg_attrs=_names([v.name for v in inputs]),
-        res_attrs=_names([v.name for v in graph.output]),
+        arg_attrs=_names([leaf.name for leaf in leaves]),
+        res_attrs=_names([result for result, _ in results]),
     )
     module = ModuleOp([function])
     spelled = {n: t for n, t in dims.user_names.items() if n != t}
@@ -211,8 +214,8 @@ def _build(
         module.attributes["hr.dimension_names"] = ArrayAttr(
             [ArrayAttr([StringAttr(n), StringAttr(t)]) for n, t in spelled.items()]
         )
-    dims.raise_least_sizes({s for o in block.ops for r in o.results for s in shape_of(r)})
-    used = _used_names([s for _, shape in kinds for s in shape])
+    dims.raise_least_sizes({s for o in block.walk() for r in o.results for s in shape_of(r)})
+    used = _used_names([s for leaf in leaves for s in leaf.shape])
     ranges = {n: r for n, r in dims.ranges.items() if n in used}
     return Model(module, importer.parameters, Path(name).stem, ranges, dims.spellings)
 
@@ -226,44 +229,48 @@ def _names(names: Sequence[str]) -> ArrayAttr[DictionaryAttr]:
 
 
 def _results(
-    graph: GraphProto, scope: Scope, importer: GraphImporter, name: str
-) -> list[SSAValue]:
-    results: list[SSAValue] = []
+    graph: GraphProto, scope: Scope, importer: GraphImporter
+) -> list[tuple[str, SSAValue]]:
+    results: list[tuple[str, SSAValue]] = []
     for output in graph.output:
         value = scope.values.get(output.name)
         if value is None:
-            raise error("HR1104", f"output '{output.name}' is made by no node", at=name)
-        results.append(importer.materialise(value))
+            fact = f"output '{output.name}' is made by no node"
+            raise error("HR1104", fact, at=importer.file_name)
+        results += spread_results(output.name, value, importer.materialise)
     return results
 
 
-def _input_kinds(
-    inputs: Sequence[ValueInfoProto], dims: Dimensions, name: str
-) -> list[tuple[DType, tuple[Expr, ...]]]:
-    """Element types and shapes of the inputs.
+def _leaves(
+    inputs: Sequence[ValueInfoProto],
+    examples: Mapping[str, Any],
+    dims: Dimensions,
+    name: str,
+) -> list[Leaf]:
+    """The tensors of the inputs.
 
     Names come first, so that an expression such as `past_length + 1` finds them.
     """
     for value in inputs:
-        _check_input(value, f"{name}: input '{value.name}'")
         for size in value.type.tensor_type.shape.dim:
             require_text(size.dim_param, f"{name}: input '{value.name}'")
             if size.HasField("dim_param") and size.dim_param.isidentifier():
                 dims.named(size.dim_param)
-    return [_input_kind(value, dims, f"{name}: input '{value.name}'") for value in inputs]
-
-
-def _check_input(value: ValueInfoProto, at: str) -> None:
-    kind = value.type.WhichOneof("value")
-    if kind != "tensor_type":
-        raise error("HR1108", f"inputs of {kind or 'no type'} are not supported", at=at)
-    if not value.type.tensor_type.HasField("shape"):
-        raise error(
-            "HR1109",
-            "the input has no rank",
-            at=at,
-            helps="give it a shape, whose sizes may be names",
-        )
+    leaves: list[Leaf] = []
+    for value in inputs:
+        at = f"{name}: input '{value.name}'"
+        if not value.type.HasField("tensor_type"):
+            leaves += leaves_of(value, examples, at)
+            continue
+        if not value.type.tensor_type.HasField("shape"):
+            raise error(
+                "HR1109",
+                "the input has no rank",
+                at=at,
+                helps="give it a shape, whose sizes may be names",
+            )
+        leaves.append(Leaf(value.name, *_input_kind(value, dims, at)))
+    return leaves
 
 
 def _input_kind(

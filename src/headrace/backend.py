@@ -120,9 +120,10 @@ class HeadraceRep(BackendRep):
         """Named dimensions that are 0 here: a model is compiled for sizes from 1."""
         found: dict[str, int] = {}
         for value in self._model.graph.input:
-            sizes = (
-                np.shape(given.get(value.name)) if value.type.HasField("tensor_type") else ()
-            )
+            array = given.get(value.name)
+            if array is None or not value.type.HasField("tensor_type"):
+                continue
+            sizes = np.asarray(array).shape
             for axis, size in zip(value.type.tensor_type.shape.dim, sizes, strict=False):
                 if size == 0 and axis.dim_param:
                     found[axis.dim_param] = 0

@@ -18,7 +18,7 @@ from headrace.plan.fetch import place_ring, transfers_of
 from headrace.plan.problem import Problem
 from headrace.plan.streaming import fewer
 
-_DEPTHS = (0, 1, 2, 4)
+_DEPTHS = (0, 1, 2, 4, 8, 16)
 _LARGE = 1.5  # times the middle unit: worth levels of its own before it
 _MOST_EXTRA = 16
 
@@ -140,6 +140,8 @@ class Levels:
             # A little faster is not worth a deeper ring: it is bytes that do not stay.
             if best is None or total * 1.005 < best[0]:
                 best = (total, depth)
+            elif depth >= 2 * max(best[1], 1):
+                break
         assert best is not None
         return best[1]
 

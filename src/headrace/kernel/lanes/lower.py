@@ -109,6 +109,10 @@ class Lowering:
             if operand in _halo_operands(kernel):
                 self._halo(number, operand, lane)
 
+    def keep(self, name: str, value: Scalar) -> None:
+        """Sets a scalar local, for targets that compute it their own way."""
+        self._store_local(name, value, ())
+
     # -- indices ---------------------------------------------------------------------
 
     def _bind_axis(self, axis: Axis, value: Value) -> None:

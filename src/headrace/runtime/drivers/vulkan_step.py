@@ -86,6 +86,7 @@ class VulkanStep:
         self._generation = state.generation
         self._made_for = (-1, -1)
         self._recording = False
+        self._synchronous = device.synchronous
         self._steps = 0
         self._wait_ns = [0] * len(plan.fetches)
         self._command_ns = [0] * len(plan.commands)
@@ -121,7 +122,7 @@ class VulkanStep:
                     self._made_for = self._weights.generation, self._state.staged
                 for array, external in zip(inputs, self._inputs, strict=True):
                     ctypes.memmove(external.address, address_of(array), array.nbytes)
-                if self._recording or self._device.synchronous:
+                if self._recording or self._synchronous:
                     self._run_one_by_one()
                 elif self._branches:
                     self._run_branching()

@@ -165,9 +165,9 @@ class VulkanWeights:
 
     def begin_step(self, plan: Plan) -> None:
         """Before a step of `plan`. Raises HeadraceError where weights cannot be read."""
-        self._mapping.check_unchanged()
         if self._plan is plan:
-            return
+            return  # nothing is read from the file any more
+        self._mapping.check_unchanged()
         self._plan = self.head = None
         ring_bytes = max((f.ring_offset_bytes + f.size_bytes for f in plan.fetches), default=0)
         layout = plan.resident, ring_bytes

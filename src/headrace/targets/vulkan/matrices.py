@@ -10,17 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.base.symbols import ONE, Expr, as_expr, ceildiv
-from headrace.kernel.description import Axis, Kernel, Load, Phase
-from headrace.kernel.lanes import scalar as scalars
+from headrace.kernel.description import Axis, Kernel, Load
 from headrace.kernel.lanes.lower import Lowering
 from headrace.kernel.lanes.machine import Value, compute_type
-from headrace.kernel.lanes.scalar import Scalar, element_dtype
+from headrace.kernel.lanes.scalar import element_dtype
 from headrace.kernel.products import Product, as_product, flat_size, unconverted
 from headrace.kernel.target import Code, Launch, Specialisation
 from headrace.targets.vulkan.assembler import Id
-from headrace.targets.vulkan.builder import Buffer, ShaderBuilder
 from headrace.targets.vulkan.limits import check_limits
 from headrace.targets.vulkan.shared import SharedArray
+from headrace.targets.vulkan.slices import SlicedShader, column_slices, keep_sum
 
 FEATURES = ("gpu", "subgroup32")
 """Beside the module's capabilities: lanes of a subgroup are counted on."""
@@ -137,7 +136,7 @@ class _Lowering(Lowering):
     def __init__(
         self,
         kernel: Kernel,
-        shader: ShaderBuilder,
+        shader: SlicedShader,
         found: Product,
         sides: tuple[_Matrix, _Matrix],
         tiles: Tiles,
@@ -203,6 +202,7 @@ class _Lowering(Lowering):
         self.indices.names[side.outer.name] = outer
         self.indices.names[side.depth.name] = depth
         (offset,) = self._elements(self.kernel.operands[side.operand], side.load.index)
+        offset = shader.from_slice(side.operand, offset)
         self.indices.names = names
         # Rows of the left factor and columns of the right one are what is not depth.
         along_depth = side.depth_step == 1
@@ -265,23 +265,11 @@ class _Lowering(Lowering):
             at = number * _SUBGROUP + self._lane
             self._bind(self.found.rows, row + at / _SIDE)
             self._bind(self.found.columns, column + at % _SIDE)
-            self._keep_sum(self.kernel.phases[0], shared.load(base + at))
+            keep_sum(self, self.kernel.phases[0], shared.load(base + at))
             for phase in self.kernel.phases[1:]:
                 self._phase(phase)
 
         self.shader.loop(self.indices.constant(_SIDE * _SIDE // _SUBGROUP), element)
-
-    def _keep_sum(self, phase: Phase, total: Value) -> None:
-        reduction = phase.reduction
-        assert reduction is not None
-        name = reduction.results[0]
-        dtype = self.locals[name].dtype
-        if str(reduction.initial[0]) not in ("0", "0.0", "-0.0"):
-            start = scalars.literal(self.machine, dtype, reduction.initial[0])
-            total = total + start.parts[0]
-        if scalars.is_narrow_float(dtype):
-            total = scalars.formats.rounded(dtype, total)
-        self._store_local(name, Scalar(dtype, (total,)), ())
 
 
 def translate(name: str, kernel: Kernel) -> Code | None:
@@ -302,13 +290,9 @@ def translate(name: str, kernel: Kernel) -> Code | None:
     if read_again & {left.operand, right.operand}:
         return None
     check_limits(name, kernel)
-    buffers = [
-        Buffer(
-            element_dtype(o.dtype), o.access != "ro", as_half=n in (left.operand, right.operand)
-        )
-        for n, o in enumerate(kernel.operands)
-    ]
-    shader = ShaderBuilder(name, buffers, kernel.dims, _SUBGROUP * tiles.groups)
+    rule = column_slices(kernel, found, tiles.columns)
+    halves = (left.operand, right.operand)
+    shader = SlicedShader(name, kernel, _SUBGROUP * tiles.groups, rule, halves)
     shader.module.capability("CooperativeMatrixKHR")
     shader.module.capability("VulkanMemoryModel")
     shader.module.memory_model = "Vulkan"
@@ -322,6 +306,7 @@ def translate(name: str, kernel: Kernel) -> Code | None:
             ceildiv(flat_size(found.columns), as_expr(tiles.columns)),
             flat_size(found.batch),
         ),
+        slice=rule,
         family="matrices",
     )
     return Code(

@@ -18,11 +18,11 @@ from headrace.kernel.lanes.indices import Indices
 from headrace.kernel.lanes.lower import Lowering
 from headrace.kernel.lanes.machine import MachineType, Value, compute_type
 from headrace.kernel.lanes.scalar import Scalar, element_dtype
-from headrace.kernel.products import flat_size, is_contiguous
-from headrace.kernel.target import Code, Launch, Specialisation
-from headrace.targets.vulkan.builder import Buffer, ShaderBuilder
+from headrace.kernel.products import as_product, flat_size, is_contiguous
+from headrace.kernel.target import Code, Launch, SliceRule, Specialisation
 from headrace.targets.vulkan.limits import check_limits
 from headrace.targets.vulkan.shared import SharedArray
+from headrace.targets.vulkan.slices import SlicedShader, column_slices
 
 FEATURE = "gpu"
 
@@ -35,7 +35,7 @@ _SIDE_BY_SIDE = 32
 _MOST_LANES = 256
 _SHARED_BYTES = 24 << 10
 _UNKNOWN_SIZE = 256
-_WORKGROUPS_X = 32768
+_WORKGROUPS_X = 65535
 
 
 @dataclass(frozen=True)
@@ -108,21 +108,27 @@ def _points_are_neighbours(kernel: Kernel) -> bool:
     return is_contiguous(operand, widest.index, last.name)
 
 
+def _slice_rule(kernel: Kernel, schedule: Schedule) -> SliceRule | None:
+    """The cut of a product with one row: workgroups count columns of the weight along x."""
+    found = as_product(kernel)
+    if found is None or any(a.size != ONE for a in (*found.batch, *found.rows)):
+        return None
+    if workgroups(kernel, schedule)[1] != ONE:
+        return None
+    return column_slices(kernel, found, schedule.points, 0)
+
+
 # -- code -----------------------------------------------------------------------------
 
 
-class _Shader(ShaderBuilder):
+class _Shader(SlicedShader):
     """A shader whose array locals are shared by the workgroup."""
 
-    def __init__(self, name: str, kernel: Kernel, lanes: int) -> None:
-        written = {s.operand for p in kernel.phases for s in p.stores}
+    def __init__(self, name: str, kernel: Kernel, lanes: int, rule: SliceRule | None) -> None:
+        stores = [s for p in kernel.phases for s in p.stores]
+        written = sorted({s.operand for s in stores if isinstance(s.operand, int)})
         read = {o.operand for p in kernel.phases for o in p.body if isinstance(o, Load)}
-        buffers = [
-            Buffer(element_dtype(o.dtype), o.access != "ro", n in written and n in read)
-            for n, o in enumerate(kernel.operands)
-        ]
-        super().__init__(name, buffers, kernel.dims, lanes)
-        self.branchless_loads = True
+        super().__init__(name, kernel, lanes, rule, coherent=[n for n in written if n in read])
         self._shared = {
             local.name: SharedArray(self, _kind(local), product(local.shape).value)
             for local in kernel.locals
@@ -376,10 +382,11 @@ def translate(name: str, kernel: Kernel) -> Code | None:
     if schedule is None:
         return None
     check_limits(name, kernel)
-    shader = _Shader(name, kernel, schedule.points * schedule.lanes)
+    rule = _slice_rule(kernel, schedule)
+    shader = _Shader(name, kernel, schedule.points * schedule.lanes, rule)
     _RowLowering(kernel, shader, schedule).emit()
     data = shader.finish()
-    launch = Launch(name, workgroups(kernel, schedule), family="row")
+    launch = Launch(name, workgroups(kernel, schedule), slice=rule, family="row")
     return Code(
         format="spirv",
         data=data,

@@ -9,9 +9,9 @@ from headrace.base.errors import error
 from headrace.kernel import products
 from headrace.kernel.description import Kernel
 from headrace.kernel.target import Code, LayoutWish, without_exact_numerics
-from headrace.targets.vulkan import matrices, naive, rows, tiles
+from headrace.targets.vulkan import matrices, naive, registers, rows, tiles
 
-FAMILIES = (matrices, tiles, rows)
+FAMILIES = (matrices, tiles, rows, registers)
 """In the order of preference; the naive emitter takes every legal kernel."""
 
 
@@ -48,11 +48,9 @@ class VulkanTarget:
 
     def translate(self, name: str, kernel: Kernel) -> Code:
         """See `Target.translate`: a variant of each family that knows the kernel."""
-        plain = naive.translate(name, kernel)
-        if any(p.serial for p in kernel.phases):
-            return plain
-        made = [family.translate(name, kernel) for family in FAMILIES]
-        first, *others = _reachable([*(code for code in made if code is not None), plain])
+        families = () if any(p.serial for p in kernel.phases) else FAMILIES
+        made = [family.translate(name, kernel) for family in (*families, naive)]
+        first, *others = _reachable([code for code in made if code is not None])
         return replace(first, others=tuple(others))
 
 

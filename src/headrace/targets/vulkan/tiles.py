@@ -16,24 +16,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.base.symbols import ONE, Expr, ceildiv
-from headrace.kernel.description import Axis, Kernel, Load, Phase
-from headrace.kernel.lanes import scalar as scalars
+from headrace.kernel.description import Axis, Kernel, Load
 from headrace.kernel.lanes.lower import Lowering
 from headrace.kernel.lanes.machine import Value, compute_type
-from headrace.kernel.lanes.scalar import Scalar, element_dtype
+from headrace.kernel.lanes.scalar import element_dtype
 from headrace.kernel.products import (
     Product,
     as_product,
     cone_of,
     flat_size,
     is_contiguous,
-    slice_rule,
-    unconverted,
 )
-from headrace.kernel.target import Code, Launch, SliceRule, Specialisation
-from headrace.targets.vulkan.builder import Buffer, ShaderBuilder
+from headrace.kernel.target import Code, Launch, Specialisation
 from headrace.targets.vulkan.limits import check_limits
 from headrace.targets.vulkan.shared import Pool
+from headrace.targets.vulkan.slices import SlicedShader, column_slices, keep_sum
 
 FEATURE = "gpu"
 """Devices whose shared memory is faster than their caches."""
@@ -108,37 +105,6 @@ def _is_one(axes: tuple[Axis, ...]) -> bool:
     return flat_size(axes) == ONE
 
 
-def _slice_rule(kernel: Kernel, found: Product, tiles: Tiles) -> SliceRule | None:
-    """The launch may be cut along the columns of a weight: y counts tiles of them."""
-    values = {o.result: o for o in kernel.phases[0].body}
-    load = unconverted(values, found.right)
-    if not isinstance(load, Load) or any(a.size != ONE for a in found.batch):
-        return None
-    rule = slice_rule(kernel, load, found.columns, tiles.columns, 1)
-    # A slice's first byte must be where a binding may begin.
-    aligned = rule is not None and rule.step_bytes.value % 256 == 0
-    return rule if aligned else None
-
-
-class _Shader(ShaderBuilder):
-    """A shader that reads a sliced weight from its slice's first element on."""
-
-    def __init__(self, name: str, kernel: Kernel, lanes: int, rule: SliceRule | None) -> None:
-        buffers = [Buffer(element_dtype(o.dtype), o.access != "ro") for o in kernel.operands]
-        super().__init__(name, buffers, kernel.dims, lanes)
-        self.branchless_loads = True
-        self._sliced: tuple[int, Value] | None = None
-        if rule is not None:
-            size = kernel.operands[rule.binding].dtype.size_bytes
-            skipped = self.first_workgroup[rule.axis] * (rule.step_bytes.value // size)
-            self._sliced = rule.binding, skipped
-
-    def load(self, binding: int, offset: Value, mask: Value | None, otherwise: Value) -> Value:
-        if self._sliced is not None and self._sliced[0] == binding:
-            offset = offset - self._sliced[1]
-        return super().load(binding, offset, mask, otherwise)
-
-
 @dataclass(frozen=True)
 class _Side:
     """One factor of the product.
@@ -163,7 +129,9 @@ class _Side:
 
 
 class _TileLowering(Lowering):
-    def __init__(self, kernel: Kernel, shader: _Shader, found: Product, tiles: Tiles) -> None:
+    def __init__(
+        self, kernel: Kernel, shader: SlicedShader, found: Product, tiles: Tiles
+    ) -> None:
         super().__init__(kernel, shader)
         self.shader = shader
         self.found = found
@@ -356,26 +324,13 @@ class _TileLowering(Lowering):
             def maps() -> None:
                 self._bind(self.found.rows, row)
                 self._bind(self.found.columns, column)
-                self._keep_sum(kernel.phases[0], total)
+                keep_sum(self, kernel.phases[0], total)
                 for phase in kernel.phases[1:]:
                     self._phase(phase)
 
             shader.guarded(row.lt(rows) & column.lt(columns), maps)
 
         shader.loop(self.indices.constant(-(-area // tiles.lanes)), element)
-
-    def _keep_sum(self, phase: Phase, total: Value) -> None:
-        """The sum as the local that the maps after read."""
-        reduction = phase.reduction
-        assert reduction is not None
-        name = reduction.results[0]
-        dtype = self.locals[name].dtype
-        initial = reduction.initial[0]
-        if str(initial) not in ("0", "0.0", "-0.0"):
-            total = total + scalars.literal(self.machine, dtype, initial).parts[0]
-        if scalars.is_narrow_float(dtype):
-            total = scalars.formats.rounded(dtype, total)
-        self._store_local(name, Scalar(dtype, (total,)), ())
 
 
 def translate(name: str, kernel: Kernel) -> Code | None:
@@ -389,8 +344,8 @@ def translate(name: str, kernel: Kernel) -> Code | None:
         return None
     check_limits(name, kernel)
     tiles = choose_tiles(found)
-    rule = _slice_rule(kernel, found, tiles)
-    shader = _Shader(name, kernel, tiles.lanes, rule)
+    rule = column_slices(kernel, found, tiles.columns)
+    shader = SlicedShader(name, kernel, tiles.lanes, rule)
     _TileLowering(kernel, shader, found, tiles).emit()
     data = shader.finish()
     launch = Launch(

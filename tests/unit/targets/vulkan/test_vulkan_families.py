@@ -13,7 +13,7 @@ from vulkan_device import run_code
 from headrace.kernel.products import as_product
 from headrace.kernel.text import parse_kernel
 from headrace.runtime.drivers.vulkan_instance import find_device, missing
-from headrace.targets.vulkan import naive, rows, tiles
+from headrace.targets.vulkan import naive, registers, rows, tiles
 from headrace.targets.vulkan.disassembler import disassemble
 from headrace.targets.vulkan.target import make
 
@@ -65,7 +65,8 @@ def test_every_variant_of_every_kernel_validates(sample: Sample, tmp_path: Path)
         assert all(o.others == () for o in code.others)
     # The last one asks for no more than the kernel's own types.
     last = (code, *code.others)[-1]
-    assert last.data == naive.translate("k", sample.kernel).data
+    expected = registers.translate("k", sample.kernel) or naive.translate("k", sample.kernel)
+    assert last.data == expected.data and not set(last.features) & {"gpu", "subgroup32"}
 
 
 def _check(sample: Sample, code, folder: Path) -> None:
@@ -89,6 +90,15 @@ def test_tiles_compute_what_they_mean(sample: Sample, tmp_path: Path) -> None:
         assert found is None or sample.name == "integer_dot", "a product was left out"
         return
     _check(sample, code, tmp_path)
+
+
+@needs_device
+@pytest.mark.parametrize("sample", EVERY, ids=lambda s: s.name)
+def test_registers_compute_what_they_mean(sample: Sample, tmp_path: Path) -> None:
+    code = registers.translate("k", sample.kernel)
+    assert (code is None) == (as_product(sample.kernel) is None)
+    if code is not None:
+        _check(sample, code, tmp_path)
 
 
 @needs_device

@@ -10,14 +10,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.api import compile, from_keras, from_onnx, load
+    from headrace.api import compile, from_jax, from_keras, from_onnx, load
     from headrace.base.errors import HeadraceError
 
 __version__ = "0.1.0"
-__all__ = ["HeadraceError", "__version__", "compile", "from_keras", "from_onnx", "load"]
+__all__ = [
+    "HeadraceError",
+    "__version__",
+    "compile",
+    "from_jax",
+    "from_keras",
+    "from_onnx",
+    "load",
+]
 
 _HOME = {
     "compile": "headrace.api",
+    "from_jax": "headrace.api",
     "from_keras": "headrace.api",
     "from_onnx": "headrace.api",
     "load": "headrace.api",

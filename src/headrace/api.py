@@ -194,6 +194,26 @@ def from_keras(model: Any, *, dims: Mapping[str, DimensionChoice] | None = None)
     return import_exported(exported)
 
 
+def from_jax(function: Any, *arguments: Any) -> Model:
+    """A JAX function, ready for `compile`.
+
+    Args:
+        function: to be traced, or jitted already (donated arguments stay donated); or an
+            `Exported` of `jax.export`, without arguments.
+        arguments: arrays or `jax.ShapeDtypeStruct`s, nested as the function takes them.
+            Sizes that are symbolic (`jax.export.symbolic_shape`) stay open.
+
+    Raises:
+        HeadraceError HR1003: `headrace[jax]` is missing; HR1009: JAX cannot export it;
+            HR1xxx: it cannot be imported.
+    """
+    from headrace.importers import jax
+    from headrace.importers.table import import_exported
+
+    name = getattr(function, "__name__", None) or getattr(function, "fun_name", "function")
+    return import_exported(jax.from_jax(function, arguments, f"jax function '{name}'"))
+
+
 def from_onnx(
     model: ModelProto,
     *,

@@ -8,6 +8,7 @@ from typing import TypeAlias, Union
 
 from headrace.base.errors import Diagnostic, Problems
 from headrace.base.parameters import Source
+from headrace.base.symbols import Expr
 
 DimensionChoice: TypeAlias = Union[int, tuple[int, "int | None"]]
 """A size (`128`), or bounds with both ends included (`(1, 64)`; None: no upper end)."""
@@ -63,6 +64,7 @@ class ExportedModel:
         weights: arguments of `main` that are weights: position -> (name, source).
         inputs, outputs: the user's names, for the arguments that are left and the results.
         dimension_names: what users may call the dimensions that it was exported at.
+        shapes: of arguments of `main`, by position, where their sizes have names.
     """
 
     name: str
@@ -72,3 +74,6 @@ class ExportedModel:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     dimension_names: tuple[str, ...] = ()
+    shapes: Mapping[int, tuple[Expr, ...]] = field(
+        default_factory=dict[int, "tuple[Expr, ...]"]
+    )

@@ -8,20 +8,25 @@ specification forbids is refused by `hlo/verify`, wherever the module came from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+
+from xdsl.dialects.builtin import StringAttr
+from xdsl.dialects.func import FuncOp
 
 from headrace.base.errors import HeadraceError, error
 from headrace.base.parameters import Source
+from headrace.base.symbols import Expr
 from headrace.importers.hlo import mlir_service
 from headrace.importers.hlo.convert import convert_module, name_attributes
 from headrace.importers.hlo.defaults import drop_defaults
 from headrace.importers.hlo.grids import without_grids
 from headrace.importers.hlo.text_reader import UnknownForm, read_text
-from headrace.importers.hlo.tree import HloModule
+from headrace.importers.hlo.tree import HloFunction, HloModule, HloTensorType
 from headrace.importers.hlo.verify.module import verify_module
 from headrace.importers.options import ExportedModel, ImportOptions
-from headrace.ir.model import Model
+from headrace.ir.model import ALIAS, Model
 
 
 def load(path: Path, options: ImportOptions | None = None) -> Model:
@@ -99,10 +104,37 @@ def read_checked(case: bytes | str, source: str) -> HloModule:
 
 def load_exported(exported: ExportedModel) -> Model:
     """The model that another importer exported. Raises as `load`."""
-    made = load_module(exported.module, exported.source, exported.weights)
-    made.name = exported.name
+    tree = read_tree(exported.module, exported.source)
+    for function in tree.functions:
+        if function.name == "main":
+            _name_sizes(function, exported.shapes)
+    made = convert_module(tree, exported.name, exported.weights)
+    names = {n for shape in exported.shapes.values() for s in shape for n in s.names}
+    made.dimension_ranges.update({name: (1, None) for name in names})
     made.dimension_names = exported.dimension_names
     for function in made.ir.body.block.ops:
-        function.properties["arg_attrs"] = name_attributes(exported.inputs)
-        function.properties["res_attrs"] = name_attributes(exported.outputs)
+        if isinstance(function, FuncOp):
+            _rename(function, exported.inputs, exported.outputs)
     return made
+
+
+def _rename(function: FuncOp, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+    """Gives inputs and outputs the user's names; aliases follow the inputs."""
+    before = [str(a.data["hr.name"]).strip('"') for a in function.arg_attrs or ()]
+    places = {name: n for n, name in enumerate(before)}
+    aliases: dict[int, str] = {}
+    for number, known in enumerate(function.res_attrs or ()):
+        alias = known.data.get(ALIAS)
+        if isinstance(alias, StringAttr):
+            aliases[number] = inputs[places[alias.data]]
+    function.properties["arg_attrs"] = name_attributes(inputs)
+    function.properties["res_attrs"] = name_attributes(outputs, aliases)
+
+
+def _name_sizes(function: HloFunction, shapes: Mapping[int, tuple[Expr, ...]]) -> None:
+    """Gives sizes of arguments the names that the exporter knows them by."""
+    arguments = function.body.arguments
+    for position, shape in shapes.items():
+        name, kind = arguments[position]
+        if isinstance(kind, HloTensorType):
+            arguments[position] = (name, replace(kind, shape=shape))

@@ -161,7 +161,7 @@ def _custom_call(at: FunctionConverter, operation: HloOperation) -> Sequence[Val
     name = str(operation.attributes.get("call_target_name", ""))
     if name in _TRANSPARENT:
         return [at.values[o] for o in operation.operands]
-    if name in CONVERTERS and name.startswith("headrace."):
+    if name == "shape_assertion" or (name in CONVERTERS and name.startswith("headrace.")):
         return CONVERTERS[name](at, operation)
     known = name.removeprefix("mhlo.").removeprefix("chlo.")
     if known in CONVERTERS and known != name:
@@ -172,6 +172,13 @@ def _custom_call(at: FunctionConverter, operation: HloOperation) -> Sequence[Val
         )  # fmt: skip
         return CONVERTERS[known](at, inner)
     raise Unsupported(f"nothing is known of a custom call to '{name}'")
+
+
+@converter("shape_assertion")
+def _shape_assertion(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
+    """What JAX says of symbolic sizes: the signature holds it, for sizes are solved from the
+    inputs of every call and those that do not agree are refused."""
+    return []
 
 
 @converter("clz")

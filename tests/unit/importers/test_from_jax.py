@@ -12,8 +12,8 @@ import headrace
 from headrace.base.errors import HeadraceError
 
 jax = pytest.importorskip("jax")
-import jax.numpy as jnp
-from jax import export
+jnp = jax.numpy
+export = pytest.importorskip("jax.export")
 
 
 def run(model: Any, folder: Path, *inputs: Any, **named: Any) -> dict[str, Any]:

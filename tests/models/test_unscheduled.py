@@ -14,6 +14,7 @@ import pytest
 from tests.models import builders
 from tests.unit.targets.spirv_validator import validate
 
+from headrace.base.bundle import split_code
 from headrace.importers.table import load
 from headrace.pipeline import Options, compile_to
 from headrace.targets.table import target
@@ -53,4 +54,4 @@ def test_every_kernel_becomes_valid_spirv(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", MODELS)
 def test_every_kernel_becomes_a_cubin(name: str, tmp_path: Path) -> None:
     for entry_point, data in codes(tmp_path, name, "cuda:sm_90"):
-        assert data[:4] == b"\x7fELF", entry_point
+        assert all(c[:4] == b"\x7fELF" for c in split_code(data)), entry_point

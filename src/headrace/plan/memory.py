@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from headrace.plan.model import Placement
-from headrace.plan.steps import FlatFunction
+from headrace.plan.steps import FlatFunction, Step
 
 ALIGNMENT_BYTES = 64
 PAGE_BYTES = 4096
@@ -70,17 +70,16 @@ def plan_slab(flat: FlatFunction, threads: int) -> SlabLayout:
         threads: workers that each need a launch's scratch; 1 on a GPU.
     """
     intervals = live_intervals(flat)
-    for index, step in enumerate(flat.steps):
-        if step.scratch_bytes:
-            size = aligned(step.scratch_bytes) * threads
-            intervals.append(Interval(-1, size, index, index))
+    shared = _scratch_intervals(flat, threads)
+    intervals += shared
     places, slab_bytes, bound = place_intervals(intervals)
     offsets: dict[int, int] = {}
     scratch: dict[int, int] = {}
     placements: list[Placement] = []
     for interval, offset in zip(intervals, places, strict=True):
         if interval.resource < 0:
-            scratch[interval.first] = offset
+            steps = range(interval.first, interval.last + 1)
+            scratch.update((s, offset) for s in steps if flat.steps[s].scratch_bytes)
         else:
             offsets[interval.resource] = offset
             placements.append(
@@ -93,6 +92,33 @@ def plan_slab(flat: FlatFunction, threads: int) -> SlabLayout:
                 )
             )
     return SlabLayout(slab_bytes, offsets, scratch, tuple(placements), bound)
+
+
+def _scratch_intervals(flat: FlatFunction, threads: int) -> list[Interval]:
+    """Scratch by launches; the launches of one dispatch hand it on to each other."""
+    found: list[Interval] = []
+    for index, step in enumerate(flat.steps):
+        if not step.scratch_bytes:
+            continue
+        size = aligned(step.scratch_bytes) * threads
+        last = found[-1] if found else None
+        before = flat.steps[index - 1] if index else None
+        if last is not None and last.last == index - 1 and _same_dispatch(before, step):
+            found[-1] = Interval(-1, max(size, last.size_bytes), last.first, index)
+        else:
+            found.append(Interval(-1, size, index, index))
+    return found
+
+
+def _same_dispatch(before: Step | None, step: Step) -> bool:
+    """Whether two steps are launches of one dispatch: the same command, other functions."""
+    return (
+        before is not None
+        and before.kind == step.kind == "dispatch"
+        and before.command == step.command
+        and before.executable == step.executable
+        and before.symbol != step.symbol
+    )
 
 
 def live_intervals(flat: FlatFunction) -> list[Interval]:

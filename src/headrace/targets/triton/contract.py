@@ -14,10 +14,13 @@ tensor cores as they are and are summed in fp32.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from headrace.base.symbols import ONE, ceildiv
 from headrace.kernel.description import (
     Kernel,
     Load,
+    Operand,
     Phase,
     ScalarOperation,
 )
@@ -137,11 +140,14 @@ class _ContractLowering(TileLowering):
         self._store_local(reduction.results[0], Scalar(dtype, (sums,)), ())
 
 
-def generate(name: str, kernel: Kernel, unknown_rows: int = 64) -> TritonSource | None:
+def generate(
+    name: str, kernel: Kernel, unknown_rows: int = 64, kept: Sequence[Operand] = ()
+) -> TritonSource | None:
     """The kernel's Triton source; None where it is no product of matrices.
 
     Args:
         unknown_rows: what a number of rows known only at run time is taken for.
+        kept: the last operands, which stand in scratch.
 
     Raises:
         HeadraceError HR2401: an operation that lanes lack.
@@ -153,7 +159,7 @@ def generate(name: str, kernel: Kernel, unknown_rows: int = 64) -> TritonSource 
     column_tiles = ceildiv(flat_size(found.columns), tiles.columns)
     if column_tiles.is_constant and column_tiles.value > _MOST_PROGRAMS_ALONG_Y:
         return None
-    writer = TileWriter(kernel, index_type(kernel, (found.batch, found.depth)))
+    writer = TileWriter(kernel, index_type(kernel, (found.batch, found.depth)), kept)
     _ContractLowering(kernel, writer, found, tiles).emit()
     row_tiles = ceildiv(flat_size(found.rows), tiles.rows) * flat_size(found.batch)
     return writer.source(

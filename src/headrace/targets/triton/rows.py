@@ -21,6 +21,7 @@ from headrace.kernel.description import (
     Kernel,
     Load,
     LoadLocal,
+    Operand,
     Phase,
     Reduction,
 )
@@ -104,8 +105,11 @@ def multiplies_one_row(kernel: Kernel) -> bool:
     )
 
 
-def generate(name: str, kernel: Kernel) -> TritonSource | None:
+def generate(name: str, kernel: Kernel, kept: Sequence[Operand] = ()) -> TritonSource | None:
     """The kernel's Triton source; None where it is no kernel over rows.
+
+    Args:
+        kept: the last operands, which stand in scratch.
 
     Raises:
         HeadraceError HR2401: an operation that lanes lack.
@@ -114,7 +118,7 @@ def generate(name: str, kernel: Kernel) -> TritonSource | None:
         return None
     schedule = choose_schedule(kernel)
     inner = [_axes(phase) for phase in kernel.phases]
-    writer = TileWriter(kernel, index_type(kernel, inner))
+    writer = TileWriter(kernel, index_type(kernel, inner), kept)
     _RowLowering(kernel, writer, schedule, name).emit()
     folds = sum(p.reduction is not None for p in kernel.phases)
     return writer.source(

@@ -41,6 +41,13 @@ def pointer_type(dtype: DType) -> str:
     return _POINTERS[raw_type(dtype)]
 
 
+def pointee_type(dtype: DType) -> str:
+    """The same as Triton spells it inside a function."""
+    if dtype.size_bytes < 4:
+        return f"tl.uint{dtype.size_bytes * 8}"
+    return TRITON_NAMES[raw_type(dtype)]
+
+
 @dataclass(frozen=True)
 class Text:
     """A name in the source.

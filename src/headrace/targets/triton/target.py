@@ -64,18 +64,22 @@ class TritonTarget:
             HeadraceError HR2421, HR2422: no Triton, or Triton refuses.
         """
         found = variants(_identifier(name), kernel)
-        binaries = [self._compile(variant.source) for variant in found]
+        binaries = [[self._compile(source) for source in v.sources] for v in found]
         return Code(
             format="cubin" if self.kind == "cuda" else "hsaco",
-            data=join_code([binary.data for binary in binaries]),
+            data=join_code([binary.data for launches in binaries for binary in launches]),
             specialisations=tuple(
-                Specialisation(variant.conditions, (_launch(variant.source, binary),))
-                for variant, binary in zip(found, binaries, strict=True)
+                Specialisation(
+                    variant.conditions,
+                    tuple(map(_launch, variant.sources, launches)),
+                )
+                for variant, launches in zip(found, binaries, strict=True)
             ),
             features=(self.architecture,),
             listing="\n".join(
-                f"{variant.source.text}\n{binary.assembly}"
-                for variant, binary in zip(found, binaries, strict=True)
+                f"{source.text}\n{binary.assembly}"
+                for variant, launches in zip(found, binaries, strict=True)
+                for source, binary in zip(variant.sources, launches, strict=True)
             ),
         )
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from headrace.base.symbols import ZERO, Expr
-from headrace.kernel.description import Axis, Kernel
+from headrace.kernel.description import Axis, Kernel, Operand
+from headrace.kernel.lanes.indices import Indices
 from headrace.kernel.lanes.lower import Lowering
 from headrace.kernel.lanes.machine import MachineType, Value, raw_type
 from headrace.kernel.lanes.scalar import element_dtype
@@ -23,6 +24,7 @@ from headrace.targets.triton.source import (
     SourceWriter,
     Text,
     literal,
+    pointee_type,
     pointer_type,
 )
 
@@ -33,14 +35,20 @@ _SHORT_INDICES = 1 << 30
 class TileWriter(SourceWriter):
     """A writer of values over tiles: bit 1 is the first dimension, bit 2 the second.
 
+    The last operands, `kept`, are no bindings: they stand in scratch.
+
     Attributes:
         shape: of a whole tile now.
         edges: where a row or column (by bit) is inside; absent where all are.
         functions: what the kernel calls, as text.
     """
 
-    def __init__(self, kernel: Kernel, index: MachineType) -> None:
+    def __init__(
+        self, kernel: Kernel, index: MachineType, kept: Sequence[Operand] = ()
+    ) -> None:
         super().__init__([element_dtype(o.dtype) for o in kernel.operands], kernel.dims, index)
+        self._bound = len(kernel.operands) - len(kept)
+        self._scratch_bytes = self._place_in_scratch(Indices(self, kernel.dims), kept)
         self.edges: dict[int, str] = {}
         self.functions: list[str] = []
         self._guards: list[Text] = []
@@ -162,6 +170,18 @@ class TileWriter(SourceWriter):
     def word(self) -> str:
         return TRITON_NAMES[self.index_type]
 
+    def _place_in_scratch(self, indices: Indices, kept: Sequence[Operand]) -> Expr:
+        """Pointers of operands that stand in scratch, one behind the other; bytes in all."""
+        total = ZERO
+        for number, operand in enumerate(kept):
+            words: Text = indices.value(total // 4).handle
+            kind = pointee_type(element_dtype(operand.dtype))
+            place = f"(scratch + {words.name}).to(tl.pointer_type({kind}), bitcast=True)"
+            self._line(f"p{self._bound + number} = {place}")
+            size = operand.layout.size * operand.dtype.size_bytes
+            total = total + (size + 63) // 64 * 64
+        return total
+
     def source(
         self,
         name: str,
@@ -173,11 +193,16 @@ class TileWriter(SourceWriter):
         slice: SliceRule | None = None,
     ) -> TritonSource:
         """What was written, as a function `name` with the parameters of `naive.py`."""
-        signature = [(f"p{i}", pointer_type(b)) for i, b in enumerate(self.buffers)]
+        bound = self.buffers[: self._bound]
+        signature = [(f"p{i}", pointer_type(b)) for i, b in enumerate(bound)]
+        if self._scratch_bytes != ZERO:
+            signature.append(("scratch", "*u32"))
         signature += [(word, "i32") for word in FIRST_WORKGROUP]
         signature += [(f"dim{i}", "i32") for i in range(len(kernel.dims))]
         parameters = ", ".join(parameter for parameter, _ in signature)
-        comments = [f"p{i}: {o.access} {o.name!a}" for i, o in enumerate(kernel.operands)]
+        comments = [
+            f"p{i}: {o.access} {o.name!a}" for i, o in enumerate(kernel.operands[: self._bound])
+        ]
         comments += [f"dim{i}: {dim!a}" for i, dim in enumerate(kernel.dims)]
         # Names are the user's: quoted, they cannot leave their comment.
         text = (
@@ -188,7 +213,15 @@ class TileWriter(SourceWriter):
             + self.body()
         )
         return TritonSource(
-            name, text, tuple(signature), workgroups, ZERO, family, warps, stages, slice
+            name,
+            text,
+            tuple(signature),
+            workgroups,
+            self._scratch_bytes,
+            family,
+            warps,
+            stages,
+            slice,
         )
 
 

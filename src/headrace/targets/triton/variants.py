@@ -1,17 +1,20 @@
-"""The functions of one entry point: one for all sizes, or by how many rows a product has.
+"""The functions of one entry point: how many launches, for which sizes.
 
-Where the rows are known only at run time, one row (bound by reading the weight), few and
-many want different tiles. Conditions look at dimensions alone, so results have the same
-bits at every budget.
+Where the rows of a product are known only at run time, one row (bound by reading the
+weight), few and many want different tiles. Conditions look at dimensions alone, so results
+have the same bits at every budget. A kernel that keeps whole rows (attention) runs as several
+launches, what they keep in scratch between them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from headrace.base.symbols import ONE
-from headrace.kernel.description import Axis, Kernel
+from headrace.base.symbols import ONE, Expr
+from headrace.kernel.description import Axis, Kernel, Operand
 from headrace.kernel.products import as_product, flat_size
+from headrace.kernel.split import split
 from headrace.kernel.target import Condition
 from headrace.targets.triton import contract, naive, rows
 from headrace.targets.triton.naive import TritonSource
@@ -22,10 +25,10 @@ _MANY_ROWS = 4096
 
 @dataclass(frozen=True)
 class Variant:
-    """A function and when it is taken: all conditions hold."""
+    """Functions that run one after the other, and when: all conditions hold."""
 
     conditions: tuple[Condition, ...]
-    source: TritonSource
+    sources: tuple[TritonSource, ...]
 
 
 def variants(name: str, kernel: Kernel) -> list[Variant]:
@@ -34,28 +37,59 @@ def variants(name: str, kernel: Kernel) -> list[Variant]:
     Raises:
         HeadraceError HR2401: an operation that lanes lack.
     """
-    found = as_product(kernel)
-    size = ONE if found is None else flat_size(found.rows)
-    if found is None or size.is_constant:
-        return [Variant((), _only(name, kernel))]
-    many = contract.generate(name, kernel, _MANY_ROWS)
-    few = contract.generate(f"{name}_few", kernel, _FEW_ROWS)
-    if few is None or many is None:
-        return [Variant((), _only(name, kernel))]
+    parted = split(kernel)
+    pieces, kept = (parted.pieces, parted.kept) if parted is not None else ((kernel,), ())
+    size = _unknown_rows(pieces)
+    if size is not None:
+        one = [_with_one_row(piece, size) for piece in pieces]
+        found = [
+            _launches(f"{name}_one", one, kept, 1),
+            _launches(f"{name}_few", pieces, kept, _FEW_ROWS),
+            _launches(name, pieces, kept, _MANY_ROWS),
+        ]
+        limits = (1, _FEW_ROWS, None)
+        if all(found):
+            return [
+                Variant(() if limit is None else (Condition(size, maximum=limit),), sources)
+                for limit, sources in zip(limits, found, strict=True)
+                if sources is not None
+            ]
+    sources = _launches(name, pieces, kept, _FEW_ROWS)
+    return [Variant((), sources or (naive.generate(name, kernel),))]
+
+
+def _unknown_rows(pieces: Sequence[Kernel]) -> Expr | None:
+    """The rows of the products, where they are known only at run time and all the same."""
+    sizes: set[Expr] = set()
+    for piece in pieces:
+        found = as_product(piece)
+        if found is not None and not flat_size(found.rows).is_constant:
+            sizes.add(flat_size(found.rows))
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _with_one_row(piece: Kernel, size: Expr) -> Kernel:
+    """The piece where the rows of its product are one."""
+    found = as_product(piece)
+    if found is None or flat_size(found.rows) != size:
+        return piece
     names = {a.name for a in found.rows}
-    outer = tuple(Axis(a.name, ONE) if a.name in names else a for a in kernel.outer)
-    one = _only(f"{name}_one", replace(kernel, outer=outer))
-    return [
-        Variant((Condition(size, maximum=1),), one),
-        Variant((Condition(size, maximum=_FEW_ROWS),), few),
-        Variant((), many),
-    ]
+    outer = tuple(Axis(a.name, ONE) if a.name in names else a for a in piece.outer)
+    return replace(piece, outer=outer)
 
 
-def _only(name: str, kernel: Kernel) -> TritonSource:
-    """The first family that takes the kernel; the naive emitter takes any."""
-    if not rows.multiplies_one_row(kernel):
-        tiled = contract.generate(name, kernel)
-        if tiled is not None:
-            return tiled
-    return rows.generate(name, kernel) or naive.generate(name, kernel)
+def _launches(
+    name: str, pieces: Sequence[Kernel], kept: Sequence[Operand], unknown_rows: int
+) -> tuple[TritonSource, ...] | None:
+    """A function for each piece; None where only the naive emitter takes one of several."""
+    found: list[TritonSource] = []
+    for number, piece in enumerate(pieces):
+        own = f"{name}_{number}" if len(pieces) > 1 else name
+        source = None
+        if not rows.multiplies_one_row(piece):
+            source = contract.generate(own, piece, unknown_rows, kept)
+        source = source or rows.generate(own, piece, kept)
+        if source is None:
+            return None
+        found.append(source)
+    return tuple(found)

@@ -96,8 +96,9 @@ def run(
     buffers: list[Any],
     dims: Mapping[str, int],
     generator: Callable[[str, Kernel], Any] = generate,
+    scratch: Any = None,
 ) -> None:
-    """Runs a kernel in place over flat buffers, one a operand."""
+    """Runs a kernel in place over flat buffers, one a operand; `scratch` of its own if None."""
     import triton
 
     source = generator("kernel_under_test", kernel)
@@ -108,9 +109,9 @@ def run(
     finally:
         triton.knobs.runtime.interpret = before
     arrays = list(buffers)
-    scratch = source.scratch_bytes.evaluate(dict(dims))
+    scratch_bytes = source.scratch_bytes.evaluate(dict(dims))
     if sum(kind.startswith("*") for _, kind in source.signature) > len(arrays):
-        arrays.append(np.zeros(max(scratch, 4), np.uint8))
+        arrays.append(np.zeros(max(scratch_bytes, 4), np.uint8) if scratch is None else scratch)
     pointers = [kind for _, kind in source.signature if kind.startswith("*")]
     tensors = [_tensor(a, p) for a, p in zip(arrays, pointers, strict=True)]
     sizes = [dims[name] for name in kernel.dims]

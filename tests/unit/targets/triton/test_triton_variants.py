@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from sample_kernels import Sample, assert_close
@@ -10,6 +13,9 @@ from test_triton_naive import needs_interpreter, needs_triton
 from headrace.base.bundle import split_code
 from headrace.targets.triton.target import make
 from headrace.targets.triton.variants import variants
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "kernel"))
+from test_kernel_split import ATTENTION
 
 TEXT = """
 kernel(%d0 = tokens, %d1 = 70) dims(tokens) {
@@ -40,12 +46,38 @@ def test_the_first_that_holds_is_right(tokens: int, family: str) -> None:
     sample = Sample("variants", TEXT, {"tokens": tokens})
     found = variants("k", sample.kernel)
     taken = next(v for v in found if all(c.holds(sample.dims) for c in v.conditions))
-    assert taken.source.family == family
+    assert taken.sources[0].family == family
     buffers = sample.buffers()
     expected = sample.expected(buffers)
-    run(sample.kernel, buffers, sample.dims, lambda *_: taken.source)
+    run(sample.kernel, buffers, sample.dims, lambda *_: taken.sources[0])
     assert_close(sample, buffers, expected)
     assert np.isfinite(buffers[-1]).all()
+
+
+@pytest.mark.parametrize("rows", [1, 19])
+@needs_interpreter
+@pytest.mark.filterwarnings("ignore")
+def test_attention_hands_rows_on_in_scratch(rows: int) -> None:
+    from interpret import run
+
+    sample = Sample("attention", ATTENTION, {"heads": 2, "rows": rows, "keys": 23})
+    found = variants("k", sample.kernel)
+    taken = next(v for v in found if all(c.holds(sample.dims) for c in v.conditions))
+    assert len(taken.sources) == 4
+    buffers = sample.buffers()
+    expected = sample.expected(buffers)
+    scratch = np.full(taken.sources[0].scratch_bytes.evaluate(sample.dims), 255, np.uint8)
+    for source in taken.sources:
+        run(sample.kernel, buffers, sample.dims, lambda *_, s=source: s, scratch)
+    assert_close(sample, buffers, expected)
+
+
+@needs_triton
+def test_attention_compiles() -> None:
+    code = make("cuda:sm_90").translate("main", Sample("attention", ATTENTION).kernel)
+    assert [len(s.launches) for s in code.specialisations] == [4, 4, 4]
+    sizes = {str(x.scratch_bytes) for s in code.specialisations for x in s.launches}
+    assert len(sizes) == 1
 
 
 @needs_triton

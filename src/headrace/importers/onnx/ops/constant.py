@@ -74,21 +74,12 @@ def size(c: NodeContext) -> Value:
 
 @onnx_op("Identity", "Dropout")
 def identity(c: NodeContext) -> list[Result]:
-    """Dropout drops nothing when a model is used; its mask is then all true."""
+    """Dropout before opset 12 drops nothing; its mask is all true, of x's type before 10."""
     value = c.value(0)
     results: list[Result] = [value]
-    if c.node.op_type == "Dropout":
-        _refuse_training(c)
-        if c.wants(1):
-            results.append(c.build.splat(True, I1, value.shape))
+    if c.wants(1):
+        results.append(c.build.splat(1, I1 if c.opset >= 10 else value.dtype, value.shape))
     return results
-
-
-def _refuse_training(c: NodeContext) -> None:
-    if c.has(2) and bool(c.constant(2)):
-        ratio = float(c.constant(1)) if c.has(1) else 0.5
-        if ratio != 0.0:
-            raise c.unsupported("training mode draws random numbers")
 
 
 @onnx_op("Range")

@@ -86,6 +86,8 @@ def _recurrent(
     if c.has_attribute("hidden_size"):
         c.dims.same(hidden, as_expr(c.int("hidden_size")))
     activations = read_activations(c, defaults, count)
+    for at in (n for n in states if c.has(n)):
+        c.dims.same(batch, c.shape(at)[0 if by_batch else 1])
     valid = _valid_steps(c, length, batch) if c.has(4) else None
     sequence: list[SSAValue] = []
     last: list[list[SSAValue]] = []

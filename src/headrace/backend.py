@@ -30,7 +30,7 @@ from headrace.importers.onnx.structures import gathered, is_structured
 from headrace.runtime.module import Module
 from headrace.runtime.report import Report
 
-_DEVICES = {"CPU": "cpu", "CUDA": "cuda"}
+_DEVICES = {"CPU": "cpu", "CUDA": "cuda", "VULKAN": "vulkan"}
 _DATA_DECIDES = ("HR1204", "HR1205")
 """Errors that contents of inputs may cure."""
 
@@ -231,7 +231,7 @@ class HeadraceBackend(Backend):
 
         Args:
             model: the protobuf, weights within.
-            device: `CPU` or `CUDA`.
+            device: `CPU`, `CUDA` or `VULKAN`.
             kwargs: as `headrace.load` takes them: `weight_budget`, `memory_limit`, `threads`.
 
         Raises:

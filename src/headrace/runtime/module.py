@@ -49,8 +49,10 @@ class Module:
         weight_budget: int | str = "auto",
         memory_limit: int | str | None = None,
         profile: Profile | None = None,
+        owns_device: bool = True,
     ) -> None:
-        """See `load_module`."""
+        """See `load_module`; `close` closes the device where the module owns it."""
+        self._owns_device = owns_device
         self.artifact = artifact
         self.device = device
         self.program = _program_for(artifact, device)
@@ -359,7 +361,8 @@ class Module:
         for session in sessions:
             session.close()
         self.weights.close()
-        self.device.close()
+        if self._owns_device:
+            self.device.close()
 
     def __enter__(self) -> Module:
         return self
@@ -413,7 +416,7 @@ def load_module(
 
     Args:
         path: the compiled model.
-        device: `cpu`, ..., or an opened device.
+        device: `cpu`, ..., or an opened device, which stays open when the module closes.
         weight_budget: see `Module.weight_budget`.
         memory_limit: bytes or a size: caps weights, slab, variables and staging together.
         options: of the driver, e.g. `threads=` for `cpu`.
@@ -425,7 +428,8 @@ def load_module(
     artifact = open_artifact(path)
     opened: Device = open_device(device, **options) if isinstance(device, str) else device
     try:
-        return Module(artifact, opened, weight_budget, memory_limit)
+        owns = opened is not device
+        return Module(artifact, opened, weight_budget, memory_limit, owns_device=owns)
     except BaseException:
         if opened is not device:
             opened.close()

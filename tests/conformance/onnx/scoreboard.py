@@ -65,15 +65,16 @@ class Result:
 
 
 class Recording(HeadraceBackend):
-    """The backend, which keeps what it prepared last."""
+    """The backend, which keeps what it prepared last; every test runs on `on`."""
 
     last: HeadraceRep | None = None
+    on = "CPU"
 
     @classmethod
     def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> HeadraceRep:
         """As the backend's."""
         cls.last = None
-        cls.last = super().prepare(model, device, **kwargs)
+        cls.last = super().prepare(model, cls.on, **kwargs)
         return cls.last
 
 
@@ -206,8 +207,11 @@ class _Worker:
         return Result(self.name, operator, "crash", why)
 
 
-def run_tests(names: Sequence[str], jobs: int = 1, echo: Any = None) -> list[Result]:
+def run_tests(
+    names: Sequence[str], jobs: int = 1, echo: Any = None, device: str = "CPU"
+) -> list[Result]:
     """Runs tests in worker processes; results in the order of names."""
+    Recording.on = device
     load_tests()
     operators()
     queue = list(reversed(names))
@@ -278,6 +282,7 @@ def main() -> None:
     parser.add_argument("-k", default="", help="a regular expression that names must match")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--sample", type=int, help="only so many, by the hash of their names")
+    parser.add_argument("--device", default="CPU", help="CPU, CUDA or VULKAN")
     parser.add_argument("--failures", type=Path, help="a file for the failures")
     given = parser.parse_args()
     names = [n for n in sorted(load_tests()) if re.search(given.k, n)]
@@ -288,7 +293,7 @@ def main() -> None:
         if done % 200 == 0:
             print(f"{done} of {len(names)}", flush=True)
 
-    results = run_tests(names, given.jobs, echo)
+    results = run_tests(names, given.jobs, echo, given.device)
     text = failure_text(results)
     if given.failures:
         given.failures.write_text(text)

@@ -37,9 +37,9 @@ def sampled(files: Iterable[Path], count: int) -> list[Path]:
     return sorted(ranked[:count])
 
 
-def run(files: Sequence[Path], level: int = 2) -> list[CaseResult]:
+def run(files: Sequence[Path], level: int = 2, target: str = "cpu") -> list[CaseResult]:
     """Every case of the files."""
-    return list(check(files, level=level))
+    return list(check(files, target, level))
 
 
 def summary(results: Sequence[CaseResult]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from statistics import median
 from time import perf_counter_ns
@@ -56,7 +57,7 @@ class VulkanDevice:
         heap = self.calls.heap
         self.condition = heap.buffer(_SPARE_BYTES, "readback", "conditions")
         self.spare = heap.buffer(_SPARE_BYTES, "device", "empty operands")
-        self._codes: list[VulkanCode] = []
+        self._codes: weakref.WeakSet[VulkanCode] = weakref.WeakSet()
 
     @property
     def synchronous(self) -> bool:
@@ -81,7 +82,7 @@ class VulkanDevice:
     def link(self, program: schema.Program, code: Callable[[int], bytes]) -> VulkanCode:
         """See `api.Device.link`."""
         linked = VulkanCode(self.calls, program, code)
-        self._codes.append(linked)
+        self._codes.add(linked)
         return linked
 
     def open_weights(self, artifact: Any) -> VulkanWeights:
@@ -176,7 +177,7 @@ class VulkanDevice:
             return
         with self.lock:
             self.finish()
-            for code in self._codes:
+            for code in tuple(self._codes):
                 code.close()
             self._codes.clear()
             self.calls.heap.free(self.condition)

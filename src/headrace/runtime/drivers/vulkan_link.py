@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -103,6 +104,9 @@ class VulkanCode:
         self._layouts: dict[tuple[int, int], tuple[int, int]] = {}
         self._modules: dict[int, int] = {}
         self._kernels: dict[tuple[int, str], Kernel] = {}
+        # (function that destroys it, handle); also when nobody refers to the code any more.
+        self._made: list[tuple[str, int]] = []
+        weakref.finalize(self, _destroy, calls, self._made).atexit = False
         cache = _PipelineCache(calls)
         try:
             wishes: dict[tuple[int, str], tuple[int, schema.Launch, schema.EntryPoint]] = {}
@@ -149,6 +153,7 @@ class VulkanCode:
             if isinstance(found, HeadraceError):
                 failure = failure or found
                 continue
+            self._made.append(("vkDestroyPipeline", found))
             layout, set_layout = self._layouts[bindings, push]
             takes_scratch = launch.scratch_bytes != ZERO
             self._kernels[key] = Kernel(
@@ -203,7 +208,10 @@ class VulkanCode:
             pushConstantRangeCount=1,
             pPushConstantRanges=pointer(push),
         )
-        return self._calls.create("vkCreatePipelineLayout", wish), set_layout
+        layout = self._calls.create("vkCreatePipelineLayout", wish)
+        self._made.append(("vkDestroyPipelineLayout", layout))
+        self._made.append(("vkDestroyDescriptorSetLayout", set_layout))
+        return layout, set_layout
 
     def _pipeline(self, module: int, symbol: str, layout: int, cache: int) -> int:
         name = ctypes.create_string_buffer(symbol.encode())
@@ -230,13 +238,15 @@ class VulkanCode:
 
     def close(self) -> None:
         """Gives all pipelines back."""
-        for kernel in self._kernels.values():
-            self._calls.destroy("vkDestroyPipeline", kernel.pipeline)
-        for layout, set_layout in self._layouts.values():
-            self._calls.destroy("vkDestroyPipelineLayout", layout)
-            self._calls.destroy("vkDestroyDescriptorSetLayout", set_layout)
+        _destroy(self._calls, self._made)
         self._kernels.clear()
         self._layouts.clear()
+
+
+def _destroy(calls: VulkanCalls, handles: list[tuple[str, int]]) -> None:
+    for function, handle in handles:
+        calls.destroy(function, handle)
+    handles.clear()
 
 
 class _PipelineCache:

@@ -158,7 +158,6 @@ class CpuStep:
             device.threads,
             code.address,
             device.machine.kernels,
-            weights.mapping.populates,
             self._context.address,
         )
 
@@ -367,9 +366,7 @@ class CpuDevice:
         record = (ctypes.c_uint64 * 2)()
         context.words[Context.FETCH_RECORDS] = ctypes.addressof(record)
         builder = CommandBuilder(Bases(0, mapping.address, ()), self.threads)
-        fetching = Fetching(
-            builder, self.machine.kernels, mapping.populates, mapping.address, context.address
-        )
+        fetching = Fetching(builder, self.machine.kernels, mapping.address, context.address)
         fetch = Fetch(0, offset_bytes, size_bytes, 0, 0, 0, -1)
         fetching.bring(fetch, Fetch(0, 0, 0, 0, 0, 0, -1), 0)
         fetching.drop(fetch, 0)

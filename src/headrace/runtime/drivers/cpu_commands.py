@@ -24,12 +24,11 @@ from headrace.plan.model import (
 from headrace.runtime.drivers.cpu_machine import BuiltIn
 from headrace.runtime.drivers.cpu_machine_layout import (
     COMMAND_BYTES,
-    HUGE_PAGE_BYTES,
-    RANGE_TILE_BYTES,
     TILE_BYTES,
+    WINDOW_BYTES,
     Operation,
 )
-from headrace.runtime.weights.mapping import DONT_NEED, POPULATE_READ
+from headrace.runtime.weights.mapping import DONT_NEED
 
 _ALIGNMENT = 64
 MAXIMUM_CHUNKS = 65535
@@ -202,7 +201,6 @@ def build_step(
     threads: int,
     function: Callable[[int, str], int],
     kernels: BuiltIn,
-    populates: bool,
     context: int,
 ) -> tuple[int, list[Memory]]:
     """Commands of one step.
@@ -210,14 +208,13 @@ def build_step(
     Args:
         function: the address of a symbol of an executable.
         kernels: the machine's own.
-        populates: whether `madvise` can populate a mapping.
         context: address of the context of the runs.
 
     Returns:
         The address of the commands and the memory they live in.
     """
     builder = CommandBuilder(bases, threads)
-    fetching = Fetching(builder, kernels, populates, bases.pool, context)
+    fetching = Fetching(builder, kernels, bases.pool, context)
     here: set[int] = set()
     for number, planned in enumerate(plan.commands):
         builder.mark()
@@ -247,50 +244,44 @@ def build_step(
 
 
 class Fetching:
-    """Populates before the first command that reads a fetch, drops after the last.
+    """Brings a fetch before the first command that reads it, drops it after the last.
+
+    Bringing is a byte read in every window of 64 KiB: at each the kernel maps all pages of
+    the window that the page cache holds, or the whole page of 2 MiB where the file lies in
+    such. `MADV_POPULATE_READ` asks for page after page instead: 1.75 MiB that lie across
+    two pages of 2 MiB took 60 us by windows and 110 us by asking. One thread does it: two
+    that map parts of one large page write the same counters of it, and take longer (135 us).
+    A page that cannot be read stops the run (`cpu_machine_signals`).
 
     Attributes:
-        kernel: the machine's `advise`, or `touch` to populate where that cannot.
         context: address of the context of the runs.
     """
 
     def __init__(
-        self,
-        builder: CommandBuilder,
-        kernels: BuiltIn,
-        populates: bool,
-        pool: int,
-        context: int,
+        self, builder: CommandBuilder, kernels: BuiltIn, pool: int, context: int
     ) -> None:
         self._builder = builder
-        self._drop = kernels.advise
-        self._populate = kernels.advise if populates else kernels.touch
+        self._kernels = kernels
         self._pool = pool
         self._context = context
 
     def bring(self, fetch: Fetch, following: Fetch, number: int) -> None:
-        """Adds the populating of `fetch`; `following` is announced where that pays."""
+        """Adds the bringing of `fetch`; `following` is announced where that pays."""
         place = self._pool + following.offset_bytes
-        self._add(self._populate, fetch, POPULATE_READ, place, following.size_bytes, number)
+        kernel = self._kernels.touch
+        self._add(kernel, fetch, WINDOW_BYTES, place, following.size_bytes, number)
 
     def drop(self, fetch: Fetch, number: int) -> None:
         """Adds the giving back of `fetch`."""
-        self._add(self._drop, fetch, DONT_NEED, 0, 0, number)
+        self._add(self._kernels.advise, fetch, DONT_NEED, 0, 0, number)
 
     def _add(
-        self, kernel: int, fetch: Fetch, advice: int, next_: int, next_bytes: int, number: int
+        self, kernel: int, fetch: Fetch, word: int, next_: int, next_bytes: int, number: int
     ) -> None:
-        place = self._pool + fetch.offset_bytes
-        whole = place % HUGE_PAGE_BYTES == 0 and fetch.size_bytes >= HUGE_PAGE_BYTES
-        tile_bytes = HUGE_PAGE_BYTES if whole else RANGE_TILE_BYTES
-        block = struct.pack("<5Q", place, fetch.size_bytes, advice, self._context, tile_bytes)
-        tiles = -(-fetch.size_bytes // tile_bytes)
-        # Whole pages of 2 MiB take 7 us each, and dropping is as quick: less than handing a
-        # part to another thread.
-        alone = whole or advice == DONT_NEED
-        chunks = 1 if alone else min(tiles, self._builder.threads)
+        place, size = self._pool + fetch.offset_bytes, fetch.size_bytes
+        block = struct.pack("<5Q", place, size, word, self._context, size)
         self._builder.with_arguments((), block)
-        self._builder.add(Operation.FETCH, kernel, 0, tiles, chunks, next_, next_bytes, number)
+        self._builder.add(Operation.FETCH, kernel, 0, 1, 1, next_, next_bytes, number)
 
 
 def _add_dispatch(

@@ -114,26 +114,33 @@ out:
   ret void
 }}
 
-; touch: address, bytes, -, -, bytes of a tile: reads a byte of each page.
+; touch: address, bytes, bytes of a window, -, bytes of a tile: reads a byte in each window.
 define void @touch(ptr %arguments, i64 %begin, i64 %end, ptr %scratch) {{
 entry:
   %address = load ptr, ptr %arguments
   %bytes.at = getelementptr i64, ptr %arguments, i64 1
   %bytes = load i64, ptr %bytes.at
+  %window.at = getelementptr i64, ptr %arguments, i64 2
+  %window = load i64, ptr %window.at
   %tile.at = getelementptr i64, ptr %arguments, i64 4
   %tile = load i64, ptr %tile.at
+  %base = ptrtoint ptr %address to i64
   %first = mul i64 %begin, %tile
   %last.tile = mul i64 %end, %tile
   %last = call i64 @llvm.umin.i64(i64 %last.tile, i64 %bytes)
+  %from = add i64 %base, %first
+  %stop = add i64 %base, %last
+  %mask = sub i64 0, %window
   br label %loop
 loop:
-  %at = phi i64 [ %first, %entry ], [ %at.next, %page ]
-  %more = icmp ult i64 %at, %last
+  %at = phi i64 [ %from, %entry ], [ %at.next, %page ]
+  %more = icmp ult i64 %at, %stop
   br i1 %more, label %page, label %out
 page:
-  %place = getelementptr i8, ptr %address, i64 %at
+  %place = inttoptr i64 %at to ptr
   %read = load volatile i8, ptr %place
-  %at.next = add i64 %at, 4096
+  %behind = add i64 %at, %window
+  %at.next = and i64 %behind, %mask
   br label %loop
 out:
   ret void

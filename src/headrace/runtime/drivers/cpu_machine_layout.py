@@ -77,8 +77,5 @@ COLD_FETCHES = 16
 TILE_BYTES = 1 << 16
 """Bytes one tile of the built-in `fill` and `copy` kernels handles."""
 
-RANGE_TILE_BYTES = 1 << 18
-"""Bytes one tile of the built-in `advise` and `touch` kernels handles, unless it may lie in
-a page of 2 MiB: such a page is mapped whole (300 GB/s) or in 512 pieces (30 GB/s)."""
-
-HUGE_PAGE_BYTES = 2 << 20
+WINDOW_BYTES = 1 << 16
+"""What Linux maps around a page that is touched (`fault_around_bytes`, unless tuned)."""

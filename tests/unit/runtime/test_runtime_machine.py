@@ -100,7 +100,27 @@ def test_every_tile_runs_once(kernels, threads, tiles, chunks):
     place = counts.__array_interface__["data"][0]
     built = builder(place)
     for _ in range(3):
-        built.dispatch(kernels["count"], [Address("slab", 0)], b"", tiles, chunks, (0, 0), 0)
+        built.dispatch(
+            kernels["count"], built.block([Address("slab", 0)], b""), tiles, chunks, (0, 0), 0
+        )
+    assert run(built, threads) == layout.STATUS_FINISHED
+    assert (counts == 3).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize(("tiles", "chunks"), [(1, 2), (7, 8), (1000, 16), (33, 5), (3, 1)])
+def test_what_comes_beside_a_launch_runs_once(kernels, threads, tiles, chunks):
+    counts = np.zeros(tiles + 2, np.int32)
+    place = counts.__array_interface__["data"][0]
+    built = builder(place)
+    sides = [
+        (kernels["count"], built.block([Address("slab", 4 * (tiles + n))], b"")) for n in (0, 1)
+    ]
+    inner = built.block([Address("slab", 0)], b"")
+    for _ in range(3):
+        block = built.accompanied(kernels["count"], inner, sides)
+        accompany = machine().kernels.accompany
+        built.dispatch(accompany, block, tiles + 1, min(chunks, tiles + 1), (0, 0), 0)
     assert run(built, threads) == layout.STATUS_FINISHED
     assert (counts == 3).all()
 
@@ -113,7 +133,9 @@ def test_no_worker_beyond_the_limit_runs(kernels):
     built = builder(counts.__array_interface__["data"][0])
     place = scratch.__array_interface__["data"][0]
     for _ in range(200):
-        built.dispatch(kernels["count"], [Address("slab", 0)], b"", 400, 40, (place, 64), 0)
+        built.dispatch(
+            kernels["count"], built.block([Address("slab", 0)], b""), 400, 40, (place, 64), 0
+        )
     assert run(built, 2) == layout.STATUS_FINISHED
     assert (counts == 200).all()
     assert scratch[:2, 0].sum() == 200 * 40
@@ -148,11 +170,12 @@ def test_a_branch_and_a_jump_make_a_loop(kernels):
     built.mark()  # 0: leave the loop where the flag is 0
     built.branch(Address("slab", 8), 4)
     built.mark()  # 1
-    built.dispatch(kernels["count"], [Address("slab", count_place)], b"", 1, 1, (0, 0), 0)
-    built.mark()  # 2
     built.dispatch(
-        kernels["step_down"], [Address("slab", 0), Address("slab", 8)], b"", 1, 1, (0, 0), 0
+        kernels["count"], built.block([Address("slab", count_place)], b""), 1, 1, (0, 0), 0
     )
+    built.mark()  # 2
+    block = built.block([Address("slab", 0), Address("slab", 8)], b"")
+    built.dispatch(kernels["step_down"], block, 1, 1, (0, 0), 0)
     built.mark()  # 3
     built.jump(0)
     assert run(built) == layout.STATUS_FINISHED
@@ -164,9 +187,8 @@ def test_a_failed_madvise_stops_the_run(kernels):
     built = builder(counts.__array_interface__["data"][0])
     context = RunContext(2)
     block = struct.pack("<4Q", 4096, 4096, 22, context.address)  # nothing is mapped there
-    built.with_arguments((), block)
-    built.add(Operation.FETCH, machine().kernels.advise, 0, 1, 1, 0, 0, 0)
-    built.dispatch(kernels["count"], [Address("slab", 0)], b"", 1, 1, (0, 0), 0)
+    built.fetch(machine().kernels.advise, built.block((), block), 0, 0, 0)
+    built.dispatch(kernels["count"], built.block([Address("slab", 0)], b""), 1, 1, (0, 0), 0)
     commands, kept = built.finish()
     with machine().lock:
         status = machine().run(commands, context.address)
@@ -221,7 +243,7 @@ def test_a_forked_child_has_a_pool_of_its_own(kernels):
             counts = np.zeros(64, np.int32)
             built = builder(counts.__array_interface__["data"][0])
             for _ in range(50):
-                built.dispatch(count, [Address("slab", 0)], b"", 64, 16, (0, 0), 0)
+                built.dispatch(count, built.block([Address("slab", 0)], b""), 64, 16, (0, 0), 0)
             return run(built) == 0 and (counts == 50).all()
         assert work()
         child = os.fork()
@@ -258,7 +280,7 @@ LONG_STEP = textwrap.dedent("""
     engine = load_objects([compiled(SPIN)])
     built = builder()
     for _ in range(2000):
-        built.dispatch(engine.get_function_address("spin"), [], b"", 8, 8, (0, 0), 0)
+        built.dispatch(engine.get_function_address("spin"), built.block([], b""), 8, 8, (0, 0), 0)
     from headrace.runtime.drivers.cpu_machine import machine, RunContext
     from headrace.runtime.drivers.cpu_machine_layout import Context
     machine().want_threads(2)

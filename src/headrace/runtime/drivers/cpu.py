@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from importlib import import_module
 from statistics import median
 from threading import get_ident
@@ -26,10 +27,10 @@ from headrace.runtime.drivers.api import DeviceProperties, StepTimes
 from headrace.runtime.drivers.cpu_commands import (
     Bases,
     CommandBuilder,
-    Fetching,
     Memory,
     build_step,
 )
+from headrace.runtime.drivers.cpu_fetches import Fetching
 from headrace.runtime.drivers.cpu_link import CpuCode, host_features, host_name
 from headrace.runtime.drivers.cpu_machine import RunContext, llvm, machine
 from headrace.runtime.drivers.cpu_machine_layout import Context
@@ -152,7 +153,8 @@ class CpuStep:
         variables = tuple(
             state.variables[r.name] for r in function.resources if r.lifetime == "variable"
         )
-        self._commands, self._kept = build_step(
+        self._build = partial(
+            build_step,
             plan,
             Bases(state.slab_address, weights.mapping.address, variables),
             device.threads,
@@ -160,6 +162,7 @@ class CpuStep:
             device.machine.kernels,
             self._context.address,
         )
+        self._commands, self._kept = self._build()
 
     def run(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """See `api.Step.run`. Arrays aligned 64 bytes are used in place, others copied."""
@@ -228,7 +231,9 @@ class CpuStep:
         raise mapping.read_failure(words[Context.ERROR_NUMBER], offset)
 
     def record(self, on: bool) -> None:
-        """See `api.Step.record`."""
+        """See `api.Step.record`. Launches are timed alone: no weights come beside them."""
+        if self._plan.fetches:
+            self._commands, self._kept = self._build(beside=not on)
         self._context.words[Context.RECORDS] = ctypes.addressof(self._records) if on else 0
 
     def take_times(self) -> StepTimes:
@@ -330,7 +335,8 @@ class CpuDevice:
             fetch_overhead_ns=int(two_digits(overhead)),
             launch_overhead_ns=_LAUNCH_NS,
             operations_per_s=_OPERATIONS_PER_S * self.threads,
-            contention=1.0,  # the threads that compute populate
+            # A thread that brings weights does not compute.
+            contention=1.0 / self.threads,
         )
 
     def _measure_fetches(self, artifact: Any) -> tuple[float, float]:
@@ -366,10 +372,13 @@ class CpuDevice:
         record = (ctypes.c_uint64 * 2)()
         context.words[Context.FETCH_RECORDS] = ctypes.addressof(record)
         builder = CommandBuilder(Bases(0, mapping.address, ()), self.threads)
-        fetching = Fetching(builder, self.machine.kernels, mapping.address, context.address)
         fetch = Fetch(0, offset_bytes, size_bytes, 0, 0, 0, -1)
-        fetching.bring(fetch, Fetch(0, 0, 0, 0, 0, 0, -1), 0)
-        fetching.drop(fetch, 0)
+        fetching = Fetching(
+            builder, self.machine.kernels, (fetch,), (), mapping.address, context.address
+        )
+        fetching.need((0,))
+        fetching.release((0,))
+        fetching.drop_all()
         commands, kept = builder.finish()
         with self.machine.lock:
             status = self.machine.run(commands, context.address)

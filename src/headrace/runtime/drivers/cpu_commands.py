@@ -14,21 +14,19 @@ from dataclasses import dataclass
 from headrace.base.errors import error
 from headrace.plan.model import (
     Address,
-    Fetch,
     Plan,
     PlannedCopy,
     PlannedDispatch,
     PlannedFill,
     PlannedJump,
 )
+from headrace.runtime.drivers.cpu_fetches import Fetching
 from headrace.runtime.drivers.cpu_machine import BuiltIn
 from headrace.runtime.drivers.cpu_machine_layout import (
     COMMAND_BYTES,
     TILE_BYTES,
-    WINDOW_BYTES,
     Operation,
 )
-from headrace.runtime.weights.mapping import DONT_NEED
 
 _ALIGNMENT = 64
 MAXIMUM_CHUNKS = 65535
@@ -92,6 +90,8 @@ class CommandBuilder:
         self._patches: list[tuple[int, int, int]] = []
         # The same for word 1 of a command.
         self._command_patches: list[tuple[int, int, int]] = []
+        # (offset of a word in the argument blocks, offset of the block it points to).
+        self._pointers: list[tuple[int, int]] = []
         # (command, word, planned command to go to).
         self._targets: list[tuple[int, int, int]] = []
         self._starts: list[int] = []
@@ -119,30 +119,44 @@ class CommandBuilder:
     def dispatch(
         self,
         function: int,
-        addresses: Sequence[Address],
-        tail: bytes,
+        block: int,
         tiles: int,
         chunks: int,
         scratch: tuple[int, int],
         record: int,
     ) -> None:
-        """Adds a dispatch whose argument block is the addresses, then `tail`."""
-        at = len(self._arguments)
-        self._blocks.append((len(self._commands), at))
-        for number, address in enumerate(addresses):
-            self._arguments += struct.pack("<Q", self._resolve(address, at + 8 * number))
-        self._arguments += tail
-        self._arguments += bytes(-len(self._arguments) % 16)
+        """Adds a dispatch with an argument block that `block` has made."""
+        self._blocks.append((len(self._commands), block))
         self.add(Operation.DISPATCH, function, 0, tiles, chunks, scratch[0], scratch[1], record)
 
-    def with_arguments(self, addresses: Sequence[Address], tail: bytes) -> None:
-        """The next command gets an argument block as its second operand."""
+    def fetch(self, kernel: int, block: int, next_: int, next_bytes: int, record: int) -> None:
+        """Adds work on a range of the pool, with its argument block."""
+        self._blocks.append((len(self._commands), block))
+        self.add(Operation.FETCH, kernel, 0, 1, 1, next_, next_bytes, record)
+
+    def block(self, addresses: Sequence[Address], tail: bytes) -> int:
+        """An argument block of addresses, then `tail`; what names it."""
         at = len(self._arguments)
-        self._blocks.append((len(self._commands), at))
         for number, address in enumerate(addresses):
             self._arguments += struct.pack("<Q", self._resolve(address, at + 8 * number))
         self._arguments += tail
         self._arguments += bytes(-len(self._arguments) % 16)
+        return at
+
+    def accompanied(self, function: int, block: int, sides: Sequence[tuple[int, int]]) -> int:
+        """The argument block of the machine's `accompany`.
+
+        Args:
+            sides: kernels over ranges of the pool, and their blocks.
+        """
+        words = [function, 0, len(sides)]
+        for kernel, _ in sides:
+            words += [kernel, 0]
+        at = self.block((), struct.pack(f"<{len(words)}Q", *words))
+        self._pointers.append((at + 8, block))
+        for number, (_, side) in enumerate(sides):
+            self._pointers.append((at + 8 * (4 + 2 * number), side))
+        return at
 
     def scratch(self, planned: PlannedDispatch) -> tuple[int, int]:
         """Address of worker 0's scratch and the stride to the next worker's."""
@@ -163,6 +177,9 @@ class CommandBuilder:
     def finish(self) -> tuple[int, list[Memory]]:
         """The address of the first command, and the memory to keep alive."""
         arguments = Memory(bytes(self._arguments))
+        for word, block in self._pointers:
+            pointer = ctypes.c_uint64.from_address(arguments.address + word)
+            pointer.value = arguments.address + block
         commands = self._commands
         for number, at in self._blocks:
             _set_word(commands, number, 2, arguments.address + at)
@@ -202,6 +219,7 @@ def build_step(
     function: Callable[[int, str], int],
     kernels: BuiltIn,
     context: int,
+    beside: bool = True,
 ) -> tuple[int, list[Memory]]:
     """Commands of one step.
 
@@ -209,26 +227,20 @@ def build_step(
         function: the address of a symbol of an executable.
         kernels: the machine's own.
         context: address of the context of the runs.
+        beside: whether weights come while launches run that do not need them yet; not
+            where launches are timed.
 
     Returns:
         The address of the commands and the memory they live in.
     """
     builder = CommandBuilder(bases, threads)
-    fetching = Fetching(builder, kernels, bases.pool, context)
-    here: set[int] = set()
+    fetching = Fetching(builder, kernels, plan.fetches, plan.commands, bases.pool, context)
     for number, planned in enumerate(plan.commands):
         builder.mark()
         if isinstance(planned, PlannedDispatch):
-            for fetch in planned.waits:
-                if fetch not in here:
-                    here.add(fetch)
-                    # After the last fetch of a step comes the first of the next.
-                    following = plan.fetches[(fetch + 1) % len(plan.fetches)]
-                    fetching.bring(plan.fetches[fetch], following, fetch)
-            _add_dispatch(builder, planned, function, number)
-            for fetch in planned.releases:
-                here.discard(fetch)
-                fetching.drop(plan.fetches[fetch], fetch)
+            fetching.need(planned.waits)
+            _add_dispatch(builder, planned, function, number, fetching if beside else None)
+            fetching.release(planned.releases)
         elif isinstance(planned, PlannedFill):
             tail = struct.pack("<Q", planned.size_bytes) + _eight_bytes(planned)
             _add_built_in(builder, kernels.fill, [planned.target], tail, planned, number)
@@ -240,48 +252,8 @@ def build_step(
             builder.jump(planned.target)
         else:
             builder.branch(planned.condition, planned.target)
+        fetching.end(number)
     return builder.finish()
-
-
-class Fetching:
-    """Brings a fetch before the first command that reads it, drops it after the last.
-
-    Bringing is a byte read in every window of 64 KiB: at each the kernel maps all pages of
-    the window that the page cache holds, or the whole page of 2 MiB where the file lies in
-    such. `MADV_POPULATE_READ` asks for page after page instead: 1.75 MiB that lie across
-    two pages of 2 MiB took 60 us by windows and 110 us by asking. One thread does it: two
-    that map parts of one large page write the same counters of it, and take longer (135 us).
-    A page that cannot be read stops the run (`cpu_machine_signals`).
-
-    Attributes:
-        context: address of the context of the runs.
-    """
-
-    def __init__(
-        self, builder: CommandBuilder, kernels: BuiltIn, pool: int, context: int
-    ) -> None:
-        self._builder = builder
-        self._kernels = kernels
-        self._pool = pool
-        self._context = context
-
-    def bring(self, fetch: Fetch, following: Fetch, number: int) -> None:
-        """Adds the bringing of `fetch`; `following` is announced where that pays."""
-        place = self._pool + following.offset_bytes
-        kernel = self._kernels.touch
-        self._add(kernel, fetch, WINDOW_BYTES, place, following.size_bytes, number)
-
-    def drop(self, fetch: Fetch, number: int) -> None:
-        """Adds the giving back of `fetch`."""
-        self._add(self._kernels.advise, fetch, DONT_NEED, 0, 0, number)
-
-    def _add(
-        self, kernel: int, fetch: Fetch, word: int, next_: int, next_bytes: int, number: int
-    ) -> None:
-        place, size = self._pool + fetch.offset_bytes, fetch.size_bytes
-        block = struct.pack("<5Q", place, size, word, self._context, size)
-        self._builder.with_arguments((), block)
-        self._builder.add(Operation.FETCH, kernel, 0, 1, 1, next_, next_bytes, number)
 
 
 def _add_dispatch(
@@ -289,6 +261,7 @@ def _add_dispatch(
     planned: PlannedDispatch,
     function: Callable[[int, str], int],
     number: int,
+    fetching: Fetching | None,
 ) -> None:
     x, y, z = planned.workgroups
     tiles = x * y * z
@@ -296,15 +269,16 @@ def _add_dispatch(
         return
     tail = struct.pack("<6I", x, y, z, *planned.first_workgroup)
     tail += struct.pack(f"<{len(planned.constants)}I", *planned.constants)
-    builder.dispatch(
-        function(planned.executable, planned.symbol),
-        planned.addresses,
-        tail,
-        tiles,
-        chunk_count(tiles, builder.threads, planned.predicted_ns),
-        builder.scratch(planned),
-        number,
-    )
+    code = function(planned.executable, planned.symbol)
+    block = builder.block(planned.addresses, tail)
+    chunks = chunk_count(tiles + 1, builder.threads, planned.predicted_ns)
+    sides = fetching.beside(number) if fetching is not None and chunks > 1 else []
+    if fetching is not None and sides:
+        code, block = fetching.kernels.accompany, builder.accompanied(code, block, sides)
+        tiles += 1
+    else:
+        chunks = chunk_count(tiles, builder.threads, planned.predicted_ns)
+    builder.dispatch(code, block, tiles, chunks, builder.scratch(planned), number)
 
 
 def _add_built_in(
@@ -320,7 +294,7 @@ def _add_built_in(
     # About 10 bytes per ns on one thread.
     chunks = chunk_count(tiles, threads, max(1, planned.size_bytes // 10 // threads))
     if tiles:
-        builder.dispatch(kernel, places, tail, tiles, chunks, (0, 0), number)
+        builder.dispatch(kernel, builder.block(places, tail), tiles, chunks, (0, 0), number)
 
 
 def _eight_bytes(fill: PlannedFill) -> bytes:

@@ -106,6 +106,7 @@ class BuiltIn:
     copy: int
     advise: int
     touch: int
+    accompany: int
 
 
 class RunContext:
@@ -123,7 +124,7 @@ class Machine:
 
     def __init__(self) -> None:
         engine = load_objects([_machine_object()])
-        names = ("run", "worker", "fill", "copy", "advise", "touch")
+        names = ("run", "worker", "fill", "copy", "advise", "touch", "accompany")
         address = {name: engine.get_function_address(name) for name in names}
         self.lock = threading.Lock()
         run: Any = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)

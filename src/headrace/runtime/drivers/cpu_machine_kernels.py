@@ -145,5 +145,47 @@ page:
 out:
   ret void
 }}
+
+; accompany: function, arguments, count, then pairs of a kernel over a range of the pool and
+; its arguments. Tile 0 is these, each run whole; the others are the function's.
+define void @accompany(ptr %arguments, i64 %begin, i64 %end, ptr %scratch) {{
+entry:
+  %none = icmp uge i64 %begin, %end
+  br i1 %none, label %out, label %some
+some:
+  %is.first = icmp eq i64 %begin, 0
+  %count.at = getelementptr i64, ptr %arguments, i64 2
+  %count = load i64, ptr %count.at
+  %sides = select i1 %is.first, i64 %count, i64 0
+  br label %loop
+loop:
+  %i = phi i64 [ 0, %some ], [ %i.next, %side ]
+  %more = icmp ult i64 %i, %sides
+  br i1 %more, label %side, label %main
+side:
+  %twice = mul i64 %i, 2
+  %word = add i64 %twice, 3
+  %kernel.at = getelementptr i64, ptr %arguments, i64 %word
+  %kernel = load ptr, ptr %kernel.at
+  %block.at = getelementptr i64, ptr %kernel.at, i64 1
+  %block = load ptr, ptr %block.at
+  call void %kernel(ptr %block, i64 0, i64 1, ptr null)
+  %i.next = add i64 %i, 1
+  br label %loop
+main:
+  %from.one = call i64 @llvm.umax.i64(i64 %begin, i64 1)
+  %from = sub i64 %from.one, 1
+  %to = sub i64 %end, 1
+  %any = icmp ult i64 %from, %to
+  br i1 %any, label %run, label %out
+run:
+  %function = load ptr, ptr %arguments
+  %block.of = getelementptr i64, ptr %arguments, i64 1
+  %own = load ptr, ptr %block.of
+  call void %function(ptr %own, i64 %from, i64 %to, ptr %scratch)
+  br label %out
+out:
+  ret void
+}}
 """
-"""`fill`, `copy`, `advise` and `touch`."""
+"""`fill`, `copy`, `advise`, `touch` and `accompany`."""

@@ -1,13 +1,7 @@
 """Weights on a CPU: used where the file is mapped; what stays and what comes by the plan.
 
-Nothing is copied. A *resident* segment is populated when the plan becomes active. A
-*fetch* is a pair of commands in the step itself: populate before the first command that
-reads it, drop after the last, both shared by all threads like a dispatch. So where all
-cores compute, streaming costs what a perfect overlap would: its work over the cores. (A
-reader thread of its own had to be woken while every core computed: 170 us.) Measured:
-populating 2 MiB takes 8 us where the page cache holds it as one folio, and 100 to 250 us
-where page by page. With the file on disk the next fetch is announced first
-(`MADV_WILLNEED`), so that the kernel reads it while this one is used.
+Nothing is copied. A *resident* segment is populated when the plan becomes active. What
+streams comes and goes in the step itself: see `cpu_fetches`.
 """
 
 from __future__ import annotations

@@ -29,11 +29,11 @@ def grow(program: Program, root: Operation) -> Group:
     """
     if isinstance(root, PLACEMENTS):
         return Group(root)
-    attempt = _Attempt(program, root)
+    attempt = Attempt(program, root)
     while len(attempt.operations) < _MOST_OPERATIONS and attempt.step():
         pass
     operations, frame = attempt.best
-    _trim_reshapes(operations, root)
+    trim_reshapes(operations, root)
     group = Group(root, operations, frame)
     for operation in operations:
         for value in operation.operands:
@@ -44,7 +44,15 @@ def grow(program: Program, root: Operation) -> Group:
     return group
 
 
-class _Attempt:
+class Attempt:
+    """A dispatch that grows, operation by operation, in program order.
+
+    Attributes:
+        program, root, place: the reduction it starts from, and where that stands.
+        operations, frame: what it has now.
+        best: the last state with one result.
+    """
+
     def __init__(self, program: Program, root: Operation) -> None:
         self.program = program
         self.root = root
@@ -58,15 +66,10 @@ class _Attempt:
         candidate = self._next()
         if candidate is None or candidate in self.program.group_of:
             return False
-        blocking = [
-            o
-            for o in candidate.operands
-            if o not in self.frame.coordinates and self.program.latest.get(o, -1) >= self.place
-        ]
-        if blocking:
-            sibling = self._sibling(blocking[0])
+        if self.blocked(candidate):
+            sibling = self.sibling(candidate)
             return sibling is not None and self._add(sibling)
-        if not self._allowed(candidate) or not self._add(candidate):
+        if not self.allowed(candidate) or not self._add(candidate):
             return False
         if len(self._live()) == 1 and not expands(candidate):
             self.best = (dict(self.operations), self.frame.copy())
@@ -89,7 +92,16 @@ class _Attempt:
             return None
         return min(users, key=lambda u: order[u])
 
-    def _allowed(self, candidate: Operation) -> bool:
+    def _waits(self, value: SSAValue) -> bool:
+        outside = value not in self.frame.coordinates
+        return outside and self.program.latest.get(value, -1) >= self.place
+
+    def blocked(self, candidate: Operation) -> bool:
+        """Whether it has operands from outside that are not there before the root."""
+        return any(self._waits(o) for o in candidate.operands)
+
+    def allowed(self, candidate: Operation) -> bool:
+        """Whether operations of its kind may join."""
         if is_reduction(candidate):
             return isinstance(self.root, t.ReduceOp) and isinstance(candidate, t.ReduceOp)
         if isinstance(candidate, (t.ReshapeOp, t.TransposeOp, t.CopyOp, t.BroadcastInDimOp)):
@@ -106,10 +118,11 @@ class _Attempt:
         self.operations[operation] = None
         return True
 
-    def _sibling(self, value: SSAValue) -> Operation | None:
-        """A reduction over the same rows on the way to a value, which may join too."""
+    def sibling(self, candidate: Operation) -> Operation | None:
+        """A reduction over the same rows on the way to it, which may join too."""
         if not isinstance(self.root, t.ReduceOp):
             return None
+        value = next(o for o in candidate.operands if self._waits(o))
         pending, seen = [value], set[SSAValue]()
         while pending:
             current = pending.pop()
@@ -132,7 +145,7 @@ class _Attempt:
         return None
 
 
-def _trim_reshapes(operations: dict[Operation, None], root: Operation) -> None:
+def trim_reshapes(operations: dict[Operation, None], root: Operation) -> None:
     """Drops reshapes at the end: they move nothing and cost no dispatch."""
     while True:
         last = next(reversed(operations))

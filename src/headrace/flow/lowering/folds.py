@@ -48,10 +48,20 @@ class Fold:
 
 
 def inner_names(operation: Operation, frame: Frame) -> dict[str, Expr]:
-    """What the inner axes of the frame are called in the phase of a reduction."""
-    if not isinstance(operation, t.ReduceOp):
+    """What the inner axes of the frame are called in the phase of a reduction.
+
+    A product in a frame of rows has one of them in parallel: the first product the axis
+    that is folded later, the second, which folds that one, the free axis.
+    """
+    if isinstance(operation, t.ReduceOp):
+        return {name: dim(f"%r{n}") for n, (name, _) in enumerate(frame.inner)}
+    at = frame.coordinates[operation.results[0]]
+    (name, *_) = [n for n, _ in (*frame.inner, *frame.free) if at and dim(n) == at[-1]] or ("",)
+    if not name:
         return {}
-    return {name: dim(f"%r{n}") for n, (name, _) in enumerate(frame.inner)}
+    parallel = dim(f"%d{len(frame.outer)}")
+    folded = {n: dim("%r0") for n, _ in frame.inner if n != name}
+    return {**folded, name: parallel}
 
 
 def fold(operation: Operation, pull: Pull) -> Fold:
@@ -262,7 +272,7 @@ def _dot_general(operation: t.DotGeneralOp, pull: Pull) -> Fold:
     axes = [Axis(f"%r{n}", left_shape[d]) for n, d in enumerate(contract[0])]
     axes = axes or [Axis("%r0", ONE)]
     pull.know(axes)
-    outer = pull.frame.outer_index
+    outer = pull.coordinates(operation.result)
     place = len(batch[0])
     indices: list[Index] = []
     for side, operand in enumerate((operation.lhs, operation.rhs)):

@@ -1,7 +1,10 @@
 """Where in a kernel's domain a value is computed.
 
 A *frame* is the domain of one dispatch: outer axes, one a dimension of the root
-reduction's result (two where a transposed convolution is cut), and inner axes, one a dimension that the root folds. The *chain* is
+reduction's result (two where a transposed convolution is cut), and inner axes, one a
+dimension that the root folds. Where the root is a product whose rows are folded later
+(attention), its last dimension is the inner axis, and a product at the end adds an axis of
+its own, which is *free*. The *chain* is
 what depends on the root. For every value of the chain the frame knows its coordinates:
 element `coordinates[v]` of `v` is computed at the point (outer, inner). An operation
 whose coordinates do not follow from its operands' cannot be in the dispatch:
@@ -34,6 +37,7 @@ class Frame:
         outer: (name, size) of the outer axes: `%d0`, `%d1`, ...
         inner: (name, size) of the inner axes: placeholders `%x0`, ...; a reduce phase
             folds them, a map phase runs them in parallel.
+        free: (name, size) of the axis that the product at the end of rows adds.
         coordinates: of each value of the chain.
         full_shape, full_index: shape of what a root `reduce` folds, and its coordinates.
     """
@@ -43,11 +47,12 @@ class Frame:
     full_shape: tuple[Expr, ...] = ()
     full_index: Index = ()
     coordinates: dict[SSAValue, Index] = field(default_factory=dict[SSAValue, Index])
+    free: tuple[tuple[str, Expr], ...] = ()
 
     @property
     def sizes(self) -> dict[str, Expr]:
         """The size of every axis by name."""
-        return dict((*self.outer, *self.inner))
+        return dict((*self.outer, *self.inner, *self.free))
 
     @property
     def outer_index(self) -> Index:
@@ -89,10 +94,25 @@ class Frame:
             frame.coordinates[result] = at
         return frame
 
+    @staticmethod
+    def of_rows(root: t.DotGeneralOp) -> Frame:
+        """The frame of a dispatch that folds the rows of a product: its last dimension."""
+        shape = shape_of(root.result)
+        outer = tuple((f"%d{n}", s) for n, s in enumerate(shape[:-1]))
+        full = (*(dim(name) for name, _ in outer), dim("%x0"))
+        frame = Frame(outer, (("%x0", shape[-1]),), shape, full)
+        frame.coordinates[root.result] = full
+        return frame
+
     def copy(self) -> Frame:
         """A frame that can be extended without changing this one."""
         return Frame(
-            self.outer, self.inner, self.full_shape, self.full_index, dict(self.coordinates)
+            self.outer,
+            self.inner,
+            self.full_shape,
+            self.full_index,
+            dict(self.coordinates),
+            self.free,
         )
 
     def extend(self, operation: Operation) -> None:
@@ -118,6 +138,8 @@ class Frame:
             index = tuple(at[p] for p in integers(operation.permutation))
         elif isinstance(operation, t.ReduceOp):
             index = self._reduce(operation)
+        elif isinstance(operation, t.DotGeneralOp):
+            index = self._product(operation)
         else:
             raise CannotFuse(f"{operation.name} of a value of the same dispatch")
         for result in operation.results:
@@ -180,6 +202,28 @@ class Frame:
             if not self._same(kept, self.outer_index):
                 raise CannotFuse("it folds into another domain than the first reduction")
         return self.outer_index
+
+    def _product(self, operation: t.DotGeneralOp) -> Index:
+        """The product of folded rows (on the left) with a matrix of one free dimension."""
+        if self.free or len(self.inner) != 1 or operation.lhs not in self.coordinates:
+            raise CannotFuse("it is no product of the rows of the dispatch")
+        if operation.rhs in self.coordinates:
+            raise CannotFuse("both factors come from the dispatch")
+        at = self.coordinates[operation.lhs]
+        batch = integers(operation.lhs_batching_dimensions)
+        contract = integers(operation.lhs_contracting_dimensions)
+        (inner, _), *_ = self.inner
+        kept = [n for n in range(len(at)) if n not in contract and n not in batch]
+        if len(contract) != 1 or at[contract[0]] != dim(inner):
+            raise CannotFuse("it sums over another dimension than was folded")
+        outer = tuple(at[n] for n in (*batch, *kept))
+        if any(inner in i.names for i in outer):
+            raise CannotFuse("its rows are not those that were folded")
+        shape = shape_of(operation.result)
+        if len(shape) != len(outer) + 1:
+            raise CannotFuse("its right factor has more than one free dimension")
+        self.free = (("%x1", shape[-1]),)
+        return (*outer, dim("%x1"))
 
 
 def can_pull(operation: Operation) -> bool:

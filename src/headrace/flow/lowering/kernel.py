@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from xdsl.ir import Operation, SSAValue
 
-from headrace.base.dtypes import DType
 from headrace.base.symbols import Expr, dim
 from headrace.flow.lowering.body import Body
 from headrace.flow.lowering.folds import fold, folding_dtype, inner_names
@@ -19,7 +18,7 @@ from headrace.flow.lowering.operations import (
     is_reduction,
 )
 from headrace.flow.lowering.placement import scatter, sort, update_slice
-from headrace.flow.lowering.pull import Pull
+from headrace.flow.lowering.pull import Kept, Pull
 from headrace.ir.types import dtype_of, shape_of
 from headrace.kernel.bodies import live_operations, mentioned
 from headrace.kernel.description import (
@@ -46,7 +45,11 @@ def frame_of(operations: Sequence[Operation], results: Sequence[SSAValue]) -> Fr
         if len({shape_of(r) for r in results}) != 1:
             raise CannotFuse("results of different shapes")
         return Frame.of_values(tuple(results))
-    frame = Frame.of_root(roots[0])
+    first = roots[0]
+    if isinstance(first, t.DotGeneralOp) and len(roots) > 1:
+        frame = Frame.of_rows(first)
+    else:
+        frame = Frame.of_root(first)
     for operation in operations:
         if operation is roots[0]:
             continue
@@ -94,7 +97,7 @@ class _Builder:
             _operand(f"in{n}", value, "ro", constant[n]) for n, value in enumerate(inputs)
         ] + [_operand(f"out{n}", value, "wo", False) for n, value in enumerate(results)]
         self.locals: list[Local] = []
-        self.kept: dict[SSAValue, tuple[str, DType]] = {}
+        self.kept: dict[SSAValue, Kept] = {}
         self.phases: list[Phase] = []
         self.numbers = itertools.count()
         self.frame = Frame(())
@@ -124,7 +127,7 @@ class _Builder:
 
     def _pull(self, inner: Mapping[str, Expr]) -> Pull:
         sizes = dict(self.frame.outer)
-        for name, size in self.frame.inner:
+        for name, size in self._inner_axes():
             place = inner.get(name)
             if place is not None:
                 sizes.update(dict.fromkeys(place.names, size))
@@ -134,17 +137,26 @@ class _Builder:
     # -- phases -------------------------------------------------------------------------
 
     def _reduce(self, operation: Operation) -> None:
-        pull = self._pull(inner_names(operation, self.frame))
+        rows = [value for value, (_, _, axes) in self.kept.items() if axes]
+        first_fold = len(rows) == 1 and isinstance(operation, t.ReduceOp)
+        if first_fold or (rows and isinstance(operation, t.DotGeneralOp)):
+            self._keep_row(operation.operands[0])
+        inner = inner_names(operation, self.frame)
+        pull = self._pull(inner)
         done = fold(operation, pull)
+        folded = {a.name for a in done.axes}
+        kept = tuple(n for n, i in inner.items() if not i.names & folded)
+        sizes = self.frame.sizes
+        parallel = tuple(Axis(str(inner[n]), sizes[n]) for n in kept)
         names: list[str] = []
         for result, dtype in zip(operation.results, done.dtypes, strict=True):
-            local = Local(f"fold{len(self.locals)}", dtype)
+            local = Local(f"fold{len(self.locals)}", dtype, tuple(a.size for a in parallel))
             self.locals.append(local)
             names.append(local.name)
-            self.kept[result] = (local.name, dtype)
+            self.kept[result] = (local.name, dtype, kept)
         reduction = Reduction(done.values, done.initial, done.combiner, tuple(names))
         body = live_operations(pull.body.operations, done.values)
-        self.phases.append(Phase((), done.axes, body, reduction))
+        self.phases.append(Phase(parallel, done.axes, body, reduction))
         for result, start in zip(operation.results, done.later, strict=False):
             self._start_later(result, start, done.combiner.kind)
         for result in operation.results:
@@ -154,7 +166,7 @@ class _Builder:
     def _start_later(self, result: SSAValue, start: SSAValue, kind: str | None) -> None:
         """Combines a fold with a start that is only known at run time."""
         assert kind is not None
-        name, dtype = self.kept[result]
+        name, dtype, _ = self.kept[result]
         pull = self._pull({})
         first = pull.value(start, ())
         folded = pull.body.load_local(name, dtype)
@@ -163,7 +175,7 @@ class _Builder:
     def _narrow(self, result: SSAValue) -> None:
         """Rounds a sum that was folded in a wider type."""
         assert self.kept[result][1] == folding_dtype(dtype_of(result))
-        name, wide = self.kept[result]
+        name, wide, _ = self.kept[result]
         pull = self._pull({})
         value = pull.body.convert(pull.body.load_local(name, wide), dtype_of(result))
         self._set(result, pull, value)
@@ -200,19 +212,36 @@ class _Builder:
         self.locals.append(local)
         body = live_operations(pull.body.operations, (name,))
         self.phases.append(Phase((), (), body, None, (Store(name, local.name),)))
-        self.kept[value] = (local.name, local.dtype)
+        self.kept[value] = (local.name, local.dtype, ())
+
+    def _keep_row(self, value: SSAValue) -> None:
+        """A whole row that later phases use again: the scores with scale and mask, which
+        every fold reads, and the weights, which each column of a product reads."""
+        if value in self.kept:
+            return
+        ((inner, size),) = self.frame.inner
+        axis = Axis(f"%d{len(self.frame.outer)}", size)
+        pull = self._pull({inner: dim(axis.name)})
+        name = pull.chain(value)
+        local = Local(f"kept{len(self.locals)}", dtype_of(value), (size,))
+        self.locals.append(local)
+        store = Store(name, local.name, (dim(axis.name),))
+        self.phases.append(
+            Phase((axis,), (), live_operations(pull.body.operations, (name,)), None, (store,))
+        )
+        self.kept[value] = (local.name, local.dtype, (inner,))
 
     def _store_results(self) -> None:
         groups: dict[tuple[str, ...], list[int]] = {}
         for n, result in enumerate(self.results):
             at = self.frame.coordinates[result]
             used = {name for i in at for name in i.names}
-            axes = tuple(name for name, _ in self.frame.inner if name in used)
+            axes = tuple(name for name, _ in self._inner_axes() if name in used)
             groups.setdefault(axes, []).append(n)
         for axes, numbers in groups.items():
             first = len(self.frame.outer)
             inner = {name: dim(f"%d{first + n}") for n, name in enumerate(axes)}
-            sizes = dict(self.frame.inner)
+            sizes = dict(self._inner_axes())
             parallel = tuple(Axis(f"%d{first + n}", sizes[a]) for n, a in enumerate(axes))
             pull = self._pull(inner)
             stores: list[Store] = []
@@ -223,6 +252,9 @@ class _Builder:
                 stores.append(Store(value, operand, pull.coordinates(result)))
             body = live_operations(pull.body.operations, tuple(s.value for s in stores))
             self.phases.append(Phase(parallel, (), body, None, tuple(stores)))
+
+    def _inner_axes(self) -> tuple[tuple[str, Expr], ...]:
+        return (*self.frame.inner, *self.frame.free)
 
     # -- placements ---------------------------------------------------------------
 

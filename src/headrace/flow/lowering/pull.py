@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
 
 from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Operation, SSAValue
@@ -29,13 +30,18 @@ _LISTED_ELEMENTS = 64
 """The most elements of a constant that is spelt out by selects."""
 
 
+Kept: TypeAlias = tuple[str, DType, tuple[str, ...]]
+"""A value in a local: its name, its type, the frame's inner axes that index it."""
+
+
 class Pull:
     """Makes elements of values at one place of a kernel: in the body of one phase.
 
     Attributes:
         body: where the scalar operations go.
         operands: number of the kernel operand that a value is.
-        locals: values that an earlier phase keeps, one scalar an outer point: name, dtype.
+        locals: values that an earlier phase keeps: name, dtype, and the inner axes of the
+            frame that it is an array over (none for one scalar an outer point).
         inner: what the frame's inner axes are called in this phase.
         sizes: of all axes of this phase.
     """
@@ -45,7 +51,7 @@ class Pull:
         body: Body,
         frame: Frame,
         operands: Mapping[SSAValue, int],
-        locals_: Mapping[SSAValue, tuple[str, DType]],
+        locals_: Mapping[SSAValue, Kept],
         inner: Mapping[str, Expr],
         sizes: Sizes,
     ) -> None:
@@ -74,8 +80,8 @@ class Pull:
     def value(self, value: SSAValue, index: Index) -> str:
         """Element `index` of a value; a value of the chain has only its own coordinates."""
         if value in self.locals:
-            name, dtype = self.locals[value]
-            return self.body.load_local(name, dtype)
+            name, dtype, axes = self.locals[value]
+            return self.body.load_local(name, dtype, tuple(self.inner[a] for a in axes))
         if value in self.operands:
             return self.body.load(self.operands[value], dtype_of(value), index)
         in_chain = value in self.frame.coordinates

@@ -19,6 +19,7 @@ from headrace.flow.fusion.build import build_regions
 from headrace.flow.fusion.consumers import grow
 from headrace.flow.fusion.groups import Group, Program, is_free
 from headrace.flow.fusion.producers import place_remaining
+from headrace.flow.fusion.rows import grow_rows
 from headrace.flow.lowering.operations import is_reduction, is_splat, scalar_constant
 from headrace.ir.model import Model
 from headrace.ir.passes import Pass
@@ -50,6 +51,10 @@ class FormDispatches(Pass):
 def _form(function: FuncOp, level: int) -> None:
     _erase_dead(function)
     program = Program(function)
+    for operation in program.operations if level else ():
+        group = grow_rows(program, operation)
+        if group is not None:
+            program.add(group)
     for operation in program.operations:
         if is_reduction(operation) and operation not in program.group_of:
             group = grow(program, operation) if level else Group(operation)

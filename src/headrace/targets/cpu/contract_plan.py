@@ -233,6 +233,11 @@ def _contiguous(offset: Expr, axis: str, tile: int) -> bool:
     )
 
 
+def rows_of_tile(machine: Machine) -> int:
+    """Rows of a register tile of one panel: 12 accumulators hide the FMA's latency."""
+    return _ACCUMULATORS * machine.width // PANEL_COLUMNS
+
+
 def _register_tile(
     rows: Sequence[Axis], column: Axis, vectors: int, tile: int
 ) -> tuple[int, int]:

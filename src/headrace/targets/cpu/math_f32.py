@@ -43,8 +43,13 @@ def _power_of_two(f: Function, n: Value, type_: str) -> Value:
 
 
 def exponential(f: Function, x: Value) -> Value:
-    """e**x; overflows to infinity and underflows gradually as it must."""
+    """e**x; overflows to infinity and underflows gradually as it must.
+
+    What underflows to 0 is 0 before it is scaled: a product that underflows costs tens of
+    cycles, and masked scores are many (half of them masked: attention takes 1.3 x as long).
+    """
     p, n = _parts(f, _clamp(f, x, -104.0, 89.0))
+    p = f.select(f.compare("olt", x, -104.0), 0.0, p)
     half = f.binary("ashr", n, 1)
     rest = f.sub(n, half)
     return f.mul(f.mul(p, _power_of_two(f, half, x.type)), _power_of_two(f, rest, x.type))

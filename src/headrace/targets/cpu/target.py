@@ -8,14 +8,23 @@ from dataclasses import dataclass, replace
 
 from headrace.kernel.description import Kernel
 from headrace.kernel.target import Code, LayoutWish, Specialisation
-from headrace.targets.cpu import contract, naive, row, transpose, window, winograd
+from headrace.targets.cpu import attention, contract, naive, row, transpose, window, winograd
 from headrace.targets.cpu import map as map_family
 from headrace.targets.cpu.compile import compile_ir
 from headrace.targets.cpu.family import Family
 from headrace.targets.cpu.ir_text import Module
 from headrace.targets.cpu.machine import Machine, machine
 
-FAMILIES: tuple[Family, ...] = (winograd, contract, transpose, map_family, row, window, naive)
+FAMILIES: tuple[Family, ...] = (
+    winograd,
+    contract,
+    attention,
+    transpose,
+    map_family,
+    row,
+    window,
+    naive,
+)
 """In the order they are tried; the last takes every legal kernel."""
 
 

@@ -1,0 +1,86 @@
+"""When attention is one dispatch, and when it is not; either way it means the same."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto
+
+from headrace.flow.executables import dispatches, entry_functions, kernel_of
+from headrace.flow.interp import evaluate_function
+from headrace.importers.onnx.reader import load
+from headrace.importers.options import ImportOptions
+from headrace.ir.passes import make_pass
+from headrace.kernel.classify import classify
+from headrace.pipeline import Options, compile_to
+from headrace.tensor.interp import evaluate_function as evaluate_tensor_function
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "models"))
+from builders import GraphWriter
+
+SHAPE = (2, 5, 3, 4)
+
+
+def attention(kind: str) -> onnx.ModelProto:
+    """Queries, keys and values [2, 5, 3, 4] (batch, token, head, depth) to a context."""
+    g = GraphWriter(3)
+    heads = (0, 2, 1, 3)
+    query = g.node("Transpose", ["q"], perm=heads)
+    key = g.node("Transpose", ["k"], perm=(0, 2, 3, 1))
+    value = g.node("Transpose", ["v"], perm=heads)
+    scores = g.node("MatMul", [query, key])
+    outputs = []
+    if kind == "values from scores":
+        value = g.node("MatMul", [scores, value])
+    scores = g.node("Mul", [scores, g.weight("scale", np.float32(0.37))])
+    if kind != "no mask":
+        keep = np.tril(np.ones((5, 5), bool))
+        lowest = g.weight("lowest", np.float32(np.finfo(np.float32).min))
+        scores = g.node("Where", [g.weight("keep", keep), scores, lowest])
+    axis = -2 if kind == "softmax over queries" else -1
+    weights = g.node("Softmax", [scores], axis=axis)
+    if kind == "guarded":
+        zero = g.weight("zero", np.float32(0))
+        weights = g.node("Where", [g.node("IsNaN", [weights]), zero, weights])
+    if kind == "weights are used":
+        outputs.append((weights, "weights", TensorProto.FLOAT, (2, 3, 5, 5)))
+    mixed = g.node("MatMul", [weights, value])
+    mixed = g.node("Transpose", [mixed], perm=heads)
+    mixed = g.node("Reshape", [mixed, g.weight("joined", np.array([2, 5, 12], np.int64))])
+    outputs.append((mixed, "y", TensorProto.FLOAT, (2, 5, 12)))
+    inputs = [(name, TensorProto.FLOAT, SHAPE) for name in "qkv"]
+    return g.model("attention", inputs, outputs, 17)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rows", "count"),
+    [
+        ("masked", 1, 1),
+        ("no mask", 1, 1),
+        ("guarded", 1, 1),
+        ("weights are used", 1, 3),
+        ("values from scores", 1, 4),
+        ("softmax over queries", 1, 3),
+    ],
+)
+def test_attention(kind: str, rows: int, count: int, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(attention(kind), path)
+    model = load(path, ImportOptions())
+    random = np.random.default_rng(1)
+    inputs = [random.standard_normal(SHAPE).astype(np.float32) for _ in "qkv"]
+    expected = evaluate_tensor_function(model, inputs)
+    compile_to(model, "flow", Options(()))
+    for step in ("", "flow-convert-to-kernels"):
+        if step:
+            make_pass(step).run(model)
+        for wanted, got in zip(expected, evaluate_function(model, inputs), strict=True):
+            np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+    entries = entry_functions(model.ir)
+    kernels = [kernel_of(entries[d.entry_point]) for d in dispatches(model.ir)]
+    families = [classify(k) for k in kernels if k is not None]
+    assert (families.count("row"), len(families)) == (rows, count)

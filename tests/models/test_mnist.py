@@ -128,26 +128,37 @@ def few_dispatches(path: Path) -> int:
         return sum(isinstance(c, PlannedDispatch) for c in commands)
 
 
-def test_trained_mnist(trained: Path, tmp_path: Path) -> None:
+def trained_weights(path: Path) -> list[np.ndarray]:
+    """Kernel and bias of both layers of the model of 2019."""
     from headrace.ir.types import static_shape
     from headrace.tensor.build import to_numpy
     from headrace.tensor.dialect import ConstantOp
     from headrace.tensor.interp import evaluate_source
 
-    model = load(trained)
+    model = load(path)
     large = [evaluate_source(s) for s in model.parameters.values()]
     small = [
         to_numpy(op.value)
         for op in model.ir.walk()
         if isinstance(op, ConstantOp) and len(static_shape(op.result)) == 1
     ]
-    weights = [large[0], small[0], large[1], small[1]]
+    return [large[0], small[0], large[1], small[1]]
+
+
+def digit_pixels(image: np.ndarray) -> np.ndarray:
+    """An 8 x 8 digit as the models take it."""
+    pixels = np.pad(image.repeat(3, 0).repeat(3, 1), 2)[None, ..., None] / np.float32(16)
+    return pixels.astype(np.float32)
+
+
+def test_trained_mnist(trained: Path, tmp_path: Path) -> None:
+    weights = trained_weights(trained)
     path = headrace.compile(trained, tmp_path / "trained.hrx")
     assert few_dispatches(path) <= 3
     images = np.load(DIGITS / "digits.npz")["images"][:20]
     for image in images:
-        pixels = np.pad(image.repeat(3, 0).repeat(3, 1), 2)[None, ..., None] / np.float32(16)
-        found = run(path, pixels.astype(np.float32))
+        pixels = digit_pixels(image)
+        found = run(path, pixels)
         expected = mlp(pixels, weights)
         np.testing.assert_allclose(found, expected, atol=1e-6)
         assert found.argmax() == expected.argmax()
@@ -163,10 +174,8 @@ def test_keras_digits(tmp_path: Path) -> None:
     right = 0
     with headrace.load(path, weight_budget="max") as module:
         for image, label in zip(data["images"], data["labels"], strict=True):
-            pixels = np.pad(image.repeat(3, 0).repeat(3, 1), 2)[None, ..., None] / np.float32(
-                16
-            )
-            found = np.array(module(pixels.astype(np.float32))[0])
+            pixels = digit_pixels(image)
+            found = np.array(module(pixels)[0])
             expected = mlp(pixels, weights)
             np.testing.assert_allclose(found, expected, atol=1e-6)
             assert found.argmax() == expected.argmax()

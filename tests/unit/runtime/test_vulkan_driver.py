@@ -212,6 +212,41 @@ def test_the_driver_suite_draws_no_message_from_the_validation_layer():
     assert _messages(text) == []
 
 
+_MODELS = """
+import sys
+from dataclasses import replace
+import numpy as np
+import onnx
+import headrace
+from headrace.runtime.drivers import vulkan as driver
+from tests.models import builders
+
+real = driver.find_device
+folder, name = sys.argv[1:3]
+make = {"mnist": builders.mnist_mlp, "resnet": lambda: builders.resnet50(size=32)}[name]
+onnx.save(make(), folder + "/m.onnx")
+path = headrace.compile(folder + "/m.onnx", folder + "/m.hrx", targets=["vulkan"])
+for more in ((), ("gpu",)):
+    driver.find_device = lambda wanted="": replace(
+        real(wanted), features=tuple(sorted({*real(wanted).features, *more}))
+    )
+    with headrace.load(path, "vulkan", weight_budget="max") as module:
+        x = np.ones(module.inputs[0].shape, np.float32)
+        for budget in ("max", "min"):
+            module.weight_budget = budget
+            module(x)
+            module(x)
+print("ran")
+"""
+
+
+@needs_device
+@pytest.mark.parametrize("name", ["mnist", pytest.param("resnet", marks=pytest.mark.slow)])
+def test_models_draw_no_message_from_the_validation_layer(name: str, tmp_path: Path) -> None:
+    text = _under_validation(sys.executable, "-c", _MODELS, str(tmp_path), name)
+    assert "ran" in text and _messages(text) == []
+
+
 @needs_device
 def test_the_layer_sees_a_barrier_that_is_missing(tmp_path):
     script = (

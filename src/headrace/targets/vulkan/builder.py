@@ -18,7 +18,7 @@ from headrace.kernel.lanes.machine import BITS, Machine, MachineType, Value, raw
 from headrace.targets.vulkan.assembler import Id, Module, Operand, instruction
 
 LANES = 64
-_WORKGROUP_SCOPE = 2
+_WORKGROUP_SCOPE, _SUBGROUP_SCOPE = 2, 3
 _BARRIER_SEMANTICS = 0x8 | 0x40 | 0x100
 """Acquire and release, of storage buffers and of what the workgroup shares."""
 _AVAILABLE_AND_VISIBLE = 0x2000 | 0x4000
@@ -439,6 +439,20 @@ class ShaderBuilder(Machine):
             flags |= _AVAILABLE_AND_VISIBLE
         semantics = self.module.unsigned_constant(flags)
         self.instruct("OpControlBarrier", scope, scope, semantics)
+
+    def shuffled(self, value: Value, distance: int) -> Value:
+        """The value of the lane whose number in the subgroup differs by this bit."""
+        if value.type == "bool":
+            one = self.constant("u32", 1)
+            return self.shuffled(value.select(one, 0), distance).ne(0)
+        self.module.capability("GroupNonUniform")
+        self.module.capability("GroupNonUniformShuffle")
+        scope = self.module.unsigned_constant(_SUBGROUP_SCOPE)
+        bit = self.module.unsigned_constant(distance)
+        made = self.operation(
+            "OpGroupNonUniformShuffleXor", self.type_id(value.type), scope, value.handle, bit
+        )
+        return Value(self, value.type, made)
 
     def fused(self, one: Value, other: Value, addend: Value) -> Value:
         """`one * other + addend`, rounded once where the device can."""

@@ -2,14 +2,15 @@
 
 A workgroup has one point of the outer domain, or some neighbours, and several lanes for
 each. A reduction's lanes fold every so-manieth element, then their results in a tree through
-shared memory, then the value it starts from, once; every lane reads what comes out. Inner
-axes of other phases are spread over the lanes, and arrays over inner axes are shared.
+shared memory, then the value it starts from, once; every lane reads what comes out. Where
+subgroups are known, the last levels of the tree are shuffles: the same sums in the same
+order, so the same bits. Inner axes of other phases are spread over the lanes, and arrays over inner axes are shared.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.base.symbols import ONE, Expr, ceildiv, minimum, product
 from headrace.kernel.description import Kernel, Load, Local, Phase, Reduction, Store
@@ -25,6 +26,9 @@ from headrace.targets.vulkan.shared import SharedArray
 from headrace.targets.vulkan.slices import SlicedShader, column_slices
 
 FEATURE = "gpu"
+
+_SUBGROUP = 32
+"""Lanes of a subgroup, where shuffles are used."""
 
 _LEAST_FOLDED = 32
 """Below this a lane folds a row alone: the tree would cost more."""
@@ -151,8 +155,11 @@ def _kind(local: Local) -> MachineType:
 
 
 class _RowLowering(Lowering):
-    def __init__(self, kernel: Kernel, shader: _Shader, schedule: Schedule) -> None:
+    def __init__(
+        self, kernel: Kernel, shader: _Shader, schedule: Schedule, shuffles: bool
+    ) -> None:
         super().__init__(kernel, shader)
+        self._shuffles = shuffles
         self.shader = shader
         self.schedule = schedule
         self._trees: dict[tuple[MachineType, int], SharedArray] = {}
@@ -346,7 +353,7 @@ class _RowLowering(Lowering):
 
         put()
         half = schedule.lanes // 2
-        while half:
+        while half >= (_SUBGROUP if self._shuffles else 1):
             shader.barrier()
 
             def combine(distance: int = half) -> None:
@@ -361,7 +368,34 @@ class _RowLowering(Lowering):
             with_value = (self._lane + half).lt(count)
             shader.guarded(self._lane.lt(half) & with_value, combine)
             half //= 2
+        if self._shuffles:
+            self._shuffle_down(reduction, half, count, read, write)
+            shader.guarded(self._lane.lt(1), put)
         shader.barrier()
+
+    def _shuffle_down(
+        self,
+        reduction: Reduction,
+        half: int,
+        count: Value,
+        read: Callable[[], list[Scalar]],
+        write: Callable[[Sequence[Scalar]], None],
+    ) -> None:
+        """The levels inside of the first subgroup; what other lanes get nobody reads."""
+        shader = self.shader
+        while half:
+            mine = read()
+            others = [Scalar(v.dtype, (shader.shuffled(v.parts[0], half),)) for v in mine]
+            both = self._combine(reduction.combiner, mine, others)
+            with_value = (self._lane + half).lt(count)
+            pairs = zip(both, mine, strict=True)
+            write(
+                [
+                    Scalar(b.dtype, (with_value.select(b.parts[0], m.parts[0]),))
+                    for b, m in pairs
+                ]
+            )
+            half //= 2
 
 
 def workgroups(kernel: Kernel, schedule: Schedule) -> tuple[Expr, Expr, Expr]:
@@ -382,14 +416,23 @@ def translate(name: str, kernel: Kernel) -> Code | None:
     if schedule is None:
         return None
     check_limits(name, kernel)
+    plain = _translate(name, kernel, schedule, shuffles=False)
+    folds = any(p.reduction is not None and not p.parallel for p in kernel.phases)
+    if not folds or schedule.points > 1:
+        return plain
+    return replace(_translate(name, kernel, schedule, shuffles=True), others=(plain,))
+
+
+def _translate(name: str, kernel: Kernel, schedule: Schedule, shuffles: bool) -> Code:
     rule = _slice_rule(kernel, schedule)
     shader = _Shader(name, kernel, schedule.points * schedule.lanes, rule)
-    _RowLowering(kernel, shader, schedule).emit()
+    _RowLowering(kernel, shader, schedule, shuffles).emit()
     data = shader.finish()
+    named = {FEATURE, f"subgroup{_SUBGROUP}"} if shuffles else {FEATURE}
     launch = Launch(name, workgroups(kernel, schedule), slice=rule, family="row")
     return Code(
         format="spirv",
         data=data,
         specialisations=(Specialisation((), (launch,)),),
-        features=tuple(sorted({*shader.features, FEATURE})),
+        features=tuple(sorted({*shader.features, *named})),
     )

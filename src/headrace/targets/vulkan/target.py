@@ -50,7 +50,9 @@ class VulkanTarget:
         """See `Target.translate`: a variant of each family that knows the kernel."""
         families = () if any(p.serial for p in kernel.phases) else FAMILIES
         made = [family.translate(name, kernel) for family in (*families, naive)]
-        first, *others = _reachable([code for code in made if code is not None])
+        first, *others = _reachable(
+            [variant for code in made if code is not None for variant in (code, *code.others)]
+        )
         return replace(first, others=tuple(others))
 
 
@@ -59,7 +61,7 @@ def _reachable(codes: Sequence[Code]) -> list[Code]:
     found: list[Code] = []
     for code in codes:
         if not any(set(before.features) <= set(code.features) for before in found):
-            found.append(code)
+            found.append(replace(code, others=()))
     return found
 
 

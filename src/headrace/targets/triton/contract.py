@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.base.symbols import ONE, ceildiv
+from headrace.base.symbols import ONE, Expr, ceildiv
 from headrace.kernel.description import (
     Kernel,
     Load,
@@ -44,6 +44,9 @@ from headrace.targets.triton.source import (
 )
 from headrace.targets.triton.tiles import TileLowering, TileWriter, index_type
 
+_GROUP = 8
+"""Rows of tiles that a wave of programs goes through together."""
+
 _MOST_PROGRAMS_ALONG_Y = 65535
 """CUDA's limit; along x there is none to speak of."""
 
@@ -60,10 +63,7 @@ class _ContractLowering(TileLowering):
         kernel = self.kernel
         first = kernel.phases[0]
         row_tiles = ceildiv(flat_size(found.rows), tiles.rows)
-        # Rows are fastest: neighbours in time read the same columns.
-        group, count = writer.program(0), self.indices.value(row_tiles)
-        row, batch = group % count, group / count
-        column = writer.program(1)
+        row, column, batch = self._place(row_tiles)
         self._bind(found.batch, batch)
         row_edge = self._side(found.rows, row, tiles.rows, 1)
         column_edge = self._side(found.columns, column, tiles.columns, 2)
@@ -88,6 +88,27 @@ class _ContractLowering(TileLowering):
         self._keep_sum(first)
         for phase in kernel.phases[1:]:
             self._phase(phase)
+
+    def _place(self, row_tiles: Expr) -> tuple[Value, Value, Value]:
+        """Which tile a program computes; neighbours in time share rows and columns.
+
+        Rows run fastest, in groups where there are many: a wave of programs then reads few
+        of both. A launch that is cut along its columns is grouped by those it has.
+        """
+        writer = self.writer
+        along, count = writer.program(0), self.indices.value(row_tiles)
+        if any(a.size != ONE for a in self.found.batch) or (
+            row_tiles.is_constant and row_tiles.value <= _GROUP
+        ):
+            return along % count, writer.program(1), along / count
+        width = writer.named(f"tl.num_programs(1).to({writer.word})", 0)
+        first = writer.named(f"tl.program_id(1).to({writer.word})", 0)
+        start = writer.named(f"first_y.to({writer.word})", 0)
+        number, area = first * count + along, width * _GROUP
+        top = number / area * _GROUP
+        rest, left = number % area, count - top
+        rows = left.lt(_GROUP).select(left, _GROUP)
+        return top + rest % rows, rest / rows + start, self.indices.constant(0)
 
     def _factor(self, phase: Phase, name: str, edge: str | None, bit: int) -> str:
         """A tile of a factor, as `tl.dot` takes it; its outer dimension is `bit`."""

@@ -97,8 +97,14 @@ def run(
     dims: Mapping[str, int],
     generator: Callable[[str, Kernel], Any] = generate,
     scratch: Any = None,
+    columns: tuple[int, int] | None = None,
 ) -> None:
-    """Runs a kernel in place over flat buffers, one a operand; `scratch` of its own if None."""
+    """Runs a kernel in place over flat buffers, one a operand.
+
+    Args:
+        scratch: of its own if None.
+        columns: the first workgroup along y and how many, of a launch that is cut.
+    """
     import triton
 
     source = generator("kernel_under_test", kernel)
@@ -116,5 +122,8 @@ def run(
     tensors = [_tensor(a, p) for a, p in zip(arrays, pointers, strict=True)]
     sizes = [dims[name] for name in kernel.dims]
     grid = tuple(w.evaluate(dict(dims)) for w in source.workgroups)
+    first_y, grid = 0, (*grid,)
+    if columns is not None:
+        first_y, grid = columns[0], (grid[0], columns[1], grid[2])
     with _rounding_bfloat16():
-        function[grid](*tensors, 0, 0, 0, *sizes)
+        function[grid](*tensors, 0, first_y, 0, *sizes)

@@ -125,3 +125,42 @@ def test_small_products_get_small_tiles() -> None:
     assert found is not None
     tiles = choose_tiles(found)
     assert (tiles.rows, tiles.columns, tiles.depth) == (16, 16, 32)
+
+
+MANY_ROWS = """
+kernel(%d0 = 330, %d1 = 70) {
+  ro x : f32[330, 9]
+  ro constant w : f32[9, 70] layout [1, 9] offset 0 size 630
+  wo y : f32[330, 70]
+  local a : f32
+  reduce(%r0 = 9) {
+    %v0 = load x[%d0, %r0]
+    %v1 = load w[%r0, %d1]
+    %v2 = multiply(%v0, %v1) : f32
+    fold %v2 from 0.0 with add into a
+  }
+  map() {
+    %v3 = read a[]
+    store %v3 to y[%d0, %d1]
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("cut", [None, 2])
+@needs_interpreter
+@pytest.mark.filterwarnings("ignore")
+def test_tiles_in_groups_of_rows_cover_the_result(cut: int | None) -> None:
+    from interpret import run
+
+    sample = Sample("many rows", MANY_ROWS)
+    source = contract.generate("k", sample.kernel)
+    assert source is not None
+    rows, columns, _ = (w.value for w in source.workgroups)
+    assert rows > 8 and columns > 2
+    buffers = sample.buffers()
+    expected = sample.expected(buffers)
+    parts = [None] if cut is None else [(0, cut), (cut, columns - cut)]
+    for part in parts:
+        run(sample.kernel, buffers, {}, contract.generate, columns=part)
+    assert_close(sample, buffers, expected)

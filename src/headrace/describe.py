@@ -158,6 +158,7 @@ def describe_artifact(
         "verified": verify,
         "programs": [_program_data(artifact, p) for p in module.programs],
     }
+    data["stored_again"] = _stored_again(module)
     lines = _artifact_lines(data)
     if weights:
         data["weight_list"] = [
@@ -179,6 +180,20 @@ def describe_artifact(
         data["listing"] = listing
         lines.append(listing)
     return Described("\n".join(lines), data)
+
+
+def _stored_again(module: schema.Module) -> list[dict[str, Any]]:
+    """Weights that stand in the pool in several layouts: tied ones that a gather and a
+    product read each in its own, or one that kernels want packed in two ways."""
+    places: dict[str, dict[int, int]] = {}
+    for weight in module.weights:
+        if weight.size_bytes:
+            places.setdefault(weight.name, {})[weight.offset_bytes] = weight.size_bytes
+    return [
+        {"name": name, "bytes": list(found.values())}
+        for name, found in places.items()
+        if len(found) > 1
+    ]
 
 
 def _program_data(artifact: Artifact, program: schema.Program) -> dict[str, Any]:
@@ -223,6 +238,11 @@ def _artifact_lines(data: Mapping[str, Any]) -> list[str]:
         f"  weights: {format_bytes(data['weights_bytes'])} in {data['weights']} tensors,"
         f" {data['segments']} segments" + (", all hashes right" if data["verified"] else ""),
     ]
+    for again in data["stored_again"]:
+        sizes = " and ".join(format_bytes(size) for size in again["bytes"])
+        lines.append(
+            f"    '{again['name']}' is stored in {len(again['bytes'])} layouts: {sizes}"
+        )
     for d in data["dimensions"]:
         top = d["maximum"] if d["maximum"] is not None else ""
         lines.append(f"  dimension {d['name']}: {d['minimum']}..{top}")

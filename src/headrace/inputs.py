@@ -33,8 +33,8 @@ def read_inputs(
         seed: of random inputs, drawn in the order of the signature.
 
     Raises:
-        HeadraceError HR0301..HR0305: unknown names, missing inputs, unreadable files,
-            missing sizes; all at once.
+        HeadraceError HR0301..HR0305, HR0309: unknown names, missing inputs, inputs given
+            twice, unreadable files, missing sizes; all at once.
     """
     problems = Problems()
     texts = _by_name(given, [i.name for i in signature], problems)
@@ -74,6 +74,8 @@ def _by_name(given: Sequence[str], names: Sequence[str], problems: Problems) -> 
     for item in sorted(given, key=turn):
         name, equals, value = item.partition("=")
         if equals and name in names:
+            if name in found:
+                problems.add(Diagnostic("HR0309", f"input '{name}' is given twice"))
             found[name] = value
             continue
         if equals and not name.startswith("@"):

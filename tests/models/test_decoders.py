@@ -101,3 +101,13 @@ def test_weights_are_stored_once_and_no_cache_is_copied(folder: Path) -> None:
     assert not any(isinstance(c, schema.Copy) for c in decode.body.commands)
     transients = [r.size_bytes.value for r in decode.resources if r.lifetime == "transient"]
     assert max(transients) < cache
+
+
+def test_what_is_stored_in_two_layouts_is_told(folder: Path) -> None:
+    """The table of tokens is gathered from by rows, and a factor of the logits."""
+    from headrace import api
+
+    described = api.inspect(folder / "both.hrx")
+    (again,) = described.data["stored_again"]
+    assert len(again["bytes"]) == 2
+    assert "is stored in 2 layouts" in described.text

@@ -160,3 +160,45 @@ def test_the_same_entries_are_compiled_once(
     product(b, WEIGHT * 2, rows=1)
     api.compile({"a": a, "b": b}, tmp_path / "4.hrx")
     assert len(seen) == 3
+
+
+def test_small_weights_keep_their_names(tmp_path: Path) -> None:
+    """Also where two entries call other contents alike, and equal contents otherwise."""
+    generator = np.random.default_rng(5)
+
+    def biased(name: str, bias: Any, called: str) -> Path:
+        graph = helper.make_graph(
+            [
+                helper.make_node("MatMul", ["x", "w"], ["p"]),
+                helper.make_node("Add", ["p", called], ["y"]),
+            ],
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, (4, 64))],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, (4, 96))],
+            [numpy_helper.from_array(WEIGHT, "w"), numpy_helper.from_array(bias, called)],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
+        model.ir_version = 8
+        onnx.save(model, tmp_path / name)
+        return tmp_path / name
+
+    bias, other = (generator.standard_normal(96).astype(np.float32) for _ in range(2))
+    models = {
+        "a": biased("a.onnx", bias, "layer.0.bias"),
+        "b": biased("b.onnx", other, "layer.0.bias"),
+        "c": biased("c.onnx", bias, "head/bias"),
+    }
+    path = headrace.compile(models, tmp_path / "m.hrx")
+    module = open_artifact(path).module
+    names = [w.name for w in module.weights]
+    assert names[:2] == ["w", "layer.0.bias"]
+    assert names[2].startswith("layer.0.bias.")
+    assert names[3] == "head/bias"
+    first, last = module.weights[1], module.weights[3]
+    assert first.offset_bytes == last.offset_bytes
+    x = np.ones((4, 64), np.float32)
+    with headrace.load(path) as loaded:
+        for entry, added in (("a", bias), ("b", other), ("c", bias)):
+            np.testing.assert_allclose(
+                loaded(x, function=entry)[0], x @ WEIGHT + added, rtol=1e-4, atol=1e-4
+            )

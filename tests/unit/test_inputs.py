@@ -63,8 +63,11 @@ def test_an_archive_fills_what_it_names() -> None:
     np.testing.assert_array_equal(found["y"], SIX + 1)
 
 
-def test_a_later_value_replaces_an_earlier_one() -> None:
-    np.testing.assert_array_equal(read_inputs(["x=@six.npy", "x=1"], (X,), {})["x"], 1)
+def test_an_input_given_twice_is_an_error() -> None:
+    assert codes(["x=random", "x=@six.npy"], X) == ["HR0309"]
+    assert codes(["x=random", "x=@six.npy", "nope=1"], X) == ["HR0309", "HR0301"]
+    # All of them by name in a file, and one of them otherwise, is no contradiction.
+    assert read_inputs(["@both.npz", "x=@six.npy"], (X, Y), {}).keys() == {"x", "y"}
 
 
 @pytest.mark.parametrize(

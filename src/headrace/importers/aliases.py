@@ -14,9 +14,7 @@ from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, StringAttr
 from xdsl.dialects.func import FuncOp
 
 from headrace.base.errors import Diagnostic, Problems
-from headrace.ir.model import ALIAS, Model
-
-_NAME = "hr.name"
+from headrace.ir.model import ALIAS, NAME, Model
 
 
 def set_aliases(model: Model, aliases: Sequence[tuple[str, str]]) -> None:
@@ -49,7 +47,7 @@ def set_aliases(model: Model, aliases: Sequence[tuple[str, str]]) -> None:
 def _names(attributes: ArrayAttr[DictionaryAttr] | None) -> list[str]:
     found: list[str] = []
     for known in attributes.data if attributes is not None else ():
-        name = known.data.get(_NAME)
+        name = known.data.get(NAME)
         found.append(name.data if isinstance(name, StringAttr) else "")
     return found
 

@@ -11,6 +11,9 @@ from headrace.base.parameters import Source
 ALIAS = "hr.alias"
 """Attribute of a result, and of the output argument it becomes: see `Model.ir`."""
 
+NAME = "hr.name"
+"""Attribute of an input, an output, or a constant: what the user calls it."""
+
 
 @dataclass
 class Model:

@@ -10,7 +10,7 @@ from xdsl.ir import Attribute, BlockArgument, SSAValue
 
 from headrace.base.dtypes import DType
 from headrace.base.symbols import Expr, ceildiv, product
-from headrace.ir.model import ALIAS
+from headrace.ir.model import ALIAS, NAME
 from headrace.ir.types import ExprsAttr, dtype_of, shape_of
 from headrace.kernel.description import Layout, Operand
 from headrace.stream.dialect import ResourceAllocOp, ResourceConstantOp
@@ -20,7 +20,6 @@ ALIGNMENT_BYTES = 64
 
 IO = "stream.io"
 SIZE = "stream.size"
-NAME = "hr.name"
 TYPE = "hr.type"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import SymbolRefAttr
+from xdsl.dialects.builtin import StringAttr, SymbolRefAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 
@@ -21,7 +21,7 @@ from headrace.flow.fusion.groups import Group, Program, is_free
 from headrace.flow.fusion.producers import place_remaining
 from headrace.flow.fusion.rows import grow_rows
 from headrace.flow.lowering.operations import is_reduction, is_splat, scalar_constant
-from headrace.ir.model import Model
+from headrace.ir.model import NAME, Model
 from headrace.ir.passes import Pass
 from headrace.ir.types import dtype_of, shape_of, static_shape
 from headrace.tensor import dialect as t
@@ -125,8 +125,16 @@ class _Weights:
     def _replace(self, value: SSAValue, source: Source) -> None:
         value.replace_all_uses_with(self._parameter(value, source))
 
+    def _name(self, value: SSAValue, source: Source) -> str:
+        """The user's name of a constant where it has one and no other content has it."""
+        digest = source.digest[:16]
+        given = value.owner.attributes.get(NAME) if isinstance(value.owner, Operation) else None
+        name = given.data if isinstance(given, StringAttr) else f"constant_{digest}"
+        known = self.model.parameters.get(name, source)
+        return name if known == source else f"{name}.{digest}"
+
     def _parameter(self, value: SSAValue, source: Source) -> SSAValue:
-        name = f"constant_{source.digest[:16]}"
+        name = self._name(value, source)
         self.model.parameters.setdefault(name, source)
         made = t.ParameterOp.build(
             result_types=[value.type], properties={"parameter": SymbolRefAttr(name)}

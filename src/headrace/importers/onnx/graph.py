@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xdsl.dialects.builtin import LocationAttr
-from xdsl.ir import SSAValue
+from xdsl.dialects.builtin import LocationAttr, StringAttr
+from xdsl.ir import Operation, SSAValue
 
 from headrace.base.dtypes import I1, I64
 from headrace.base.errors import HeadraceError, error
@@ -32,6 +32,7 @@ from headrace.importers.onnx.values import (
 )
 from headrace.importers.onnx.weights import tensor_source
 from headrace.ir.locations import location
+from headrace.ir.model import NAME
 from headrace.ir.types import dtype_of, shape_of
 from headrace.tensor.build import TensorBuilder
 
@@ -295,7 +296,10 @@ class GraphImporter:
 
         count = product(source.shape).value
         if count <= SMALL_ELEMENTS:
-            return self.build.constant(read_source(source))
+            made = self.build.constant(read_source(source))
+            assert isinstance(made.owner, Operation)
+            made.owner.attributes[NAME] = StringAttr(name)
+            return made
         array = getattr(source, "array", None)
         if array is not None:
             flat = array.reshape(-1)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from headrace.base.parameters import ExpressionSource
 from headrace.ir.locations import fused_location
-from headrace.ir.model import Model
+from headrace.ir.model import NAME, Model
 from headrace.ir.passes import Pass
 from headrace.ir.types import dtype_of, shape_of
 from headrace.tensor import dialect as d
@@ -76,7 +76,18 @@ def _fold_to_constants(operation: Operation) -> bool:
     except KeyError:
         return False  # a size expression names a dimension
     builder = RewriteBuilder(operation)
-    replace(operation, [builder.constant(array) for array in found])
+    made = [builder.constant(array) for array in found]
+    # What is made of one constant alone keeps what the user calls that.
+    names = [
+        v.owner.attributes.get(NAME)
+        for v in operation.operands
+        if not isinstance(v.owner, Block)
+    ]
+    if len(names) == len(made) == 1 and names[0] is not None:
+        owner = made[0].owner
+        assert isinstance(owner, Operation)
+        owner.attributes[NAME] = names[0]
+    replace(operation, made)
     return True
 
 

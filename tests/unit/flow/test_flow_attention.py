@@ -34,6 +34,8 @@ def attention(kind: str) -> onnx.ModelProto:
     value = g.node("Transpose", ["v"], perm=heads)
     scores = g.node("MatMul", [query, key])
     outputs = []
+    if kind == "values are a weight":
+        value = g.normal("values", (5, 4), 5)
     if kind == "values from scores":
         value = g.node("MatMul", [scores, value])
     scores = g.node("Mul", [scores, g.weight("scale", np.float32(0.37))])
@@ -49,6 +51,10 @@ def attention(kind: str) -> onnx.ModelProto:
     if kind == "weights are used":
         outputs.append((weights, "weights", TensorProto.FLOAT, (2, 3, 5, 5)))
     mixed = g.node("MatMul", [weights, value])
+    if kind == "one after the other":
+        turned = g.node("Transpose", [mixed], perm=(0, 1, 3, 2))
+        again = g.node("Softmax", [g.node("MatMul", [mixed, turned])], axis=-1)
+        mixed = g.node("MatMul", [again, value])
     mixed = g.node("Transpose", [mixed], perm=heads)
     mixed = g.node("Reshape", [mixed, g.weight("joined", np.array([2, 5, 12], np.int64))])
     outputs.append((mixed, "y", TensorProto.FLOAT, (2, 5, 12)))
@@ -64,6 +70,8 @@ def attention(kind: str) -> onnx.ModelProto:
         ("guarded", 1, 1),
         ("weights are used", 1, 3),
         ("values from scores", 1, 4),
+        ("values are a weight", 1, 3),
+        ("one after the other", 2, 2),
         ("softmax over queries", 1, 3),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from xdsl.ir import Operation, SSAValue
 
+from headrace.base.symbols import ONE, Expr, product
 from headrace.flow.control import CONTROL
 from headrace.flow.fusion.groups import Group, Program, is_free
 from headrace.flow.lowering.operations import (
@@ -13,6 +14,7 @@ from headrace.flow.lowering.operations import (
     is_expensive,
     is_reduction,
 )
+from headrace.ir.types import shape_of
 from headrace.tensor import dialect as t
 
 _MOST_CLONED = 4
@@ -123,7 +125,24 @@ def _fits_prologue(group: Group, operation: Operation) -> bool:
         return not isinstance(group.root, t.DotGeneralOp) and all(
             int(v) == 0 for v in operation.interior_padding.get_values()
         )
-    return isinstance(operation, _PLAIN_MOVEMENTS)
+    return isinstance(operation, _PLAIN_MOVEMENTS) or _cuts(operation)
+
+
+def _cuts(operation: Operation) -> bool:
+    """A reshape that cuts dimensions in parts or drops those of one element: an index map
+    without divisions."""
+    if not isinstance(operation, t.ReshapeOp):
+        return False
+    rest = [s for s in shape_of(operation.result) if s != ONE]
+    for size in shape_of(operation.operand):
+        if size == ONE:
+            continue
+        parts: list[Expr] = []
+        while rest and product(parts) != size:
+            parts.append(rest.pop(0))
+        if not parts or product(parts) != size:
+            return False
+    return not rest
 
 
 def _joins_stored(operation: t.ConcatenateOp) -> bool:

@@ -14,7 +14,12 @@ from headrace.flow.fusion.consumers import Attempt, trim_reshapes
 from headrace.flow.fusion.groups import Group, Program
 from headrace.flow.lowering.folds import folding_dtype
 from headrace.flow.lowering.frame import Frame
-from headrace.flow.lowering.operations import integers, is_elementwise, is_reduction
+from headrace.flow.lowering.operations import (
+    integers,
+    is_elementwise,
+    is_movement,
+    is_reduction,
+)
 from headrace.ir.types import dtype_of, shape_of
 from headrace.tensor import dialect as t
 
@@ -23,7 +28,9 @@ _MOVEMENTS = (t.ReshapeOp, t.TransposeOp, t.CopyOp)
 
 def grow_rows(program: Program, root: Operation) -> Group | None:
     """The dispatch of a product whose rows are folded and multiplied again, or None."""
-    if not isinstance(root, t.DotGeneralOp) or not _is_scores(root):
+    if not isinstance(root, t.DotGeneralOp) or root in program.group_of:
+        return None
+    if not _is_scores(root):
         return None
     attempt = _Rows(program, root)
     while attempt.step():
@@ -44,7 +51,10 @@ def grow_rows(program: Program, root: Operation) -> Group | None:
 
 
 def _is_scores(root: t.DotGeneralOp) -> bool:
-    """One sum in the type of the result, one free dimension on each side."""
+    """One sum in the type of the result, one free dimension on each side, and no weight:
+    those are laid out when compiling and may stream."""
+    if is_weight(root.lhs) or is_weight(root.rhs):
+        return False
     dtype = dtype_of(root.result)
     ranks = [len(shape_of(v)) for v in (root.lhs, root.rhs)]
     batch = len(integers(root.lhs_batching_dimensions))
@@ -55,6 +65,14 @@ def _is_scores(root: t.DotGeneralOp) -> bool:
         and contracted == 1
         and all(rank == batch + 2 for rank in ranks)
     )
+
+
+def is_weight(value: SSAValue) -> bool:
+    """Whether it is a parameter or constant, moved or not."""
+    owner = value.owner
+    while isinstance(owner, Operation) and is_movement(owner) and len(owner.operands) == 1:
+        owner = owner.operands[0].owner
+    return isinstance(owner, (t.ParameterOp, t.ConstantOp))
 
 
 class _Rows(Attempt):
@@ -87,7 +105,8 @@ class _Rows(Attempt):
             return isinstance(candidate, _MOVEMENTS)
         if isinstance(candidate, t.DotGeneralOp):
             folds = any(isinstance(o, t.ReduceOp) for o in self.operations)
-            if not (folds and dtype_of(candidate.result) == dtype_of(self.root.results[0])):
+            same = dtype_of(candidate.result) == dtype_of(self.root.results[0])
+            if not folds or not same or is_weight(candidate.rhs):
                 return False
             self.last = candidate
             return True

@@ -7,7 +7,7 @@ from typing import cast
 
 from xdsl.ir import Operation, SSAValue
 
-from headrace.base.symbols import ONE, ZERO, Expr, as_expr
+from headrace.base.symbols import ONE, ZERO, Expr, as_expr, product
 from headrace.ir.types import shape_of
 from headrace.tensor import dialect as d
 from headrace.tensor.rewrite import (
@@ -34,7 +34,53 @@ def _reshape(operation: Operation, builder: RewriteBuilder) -> SSAValue | None:
         return builder.standing_for(inner, op).reshape(inner.operand, shape)
     if isinstance(inner, d.BroadcastInDimOp) and not shape_of(inner.operand):
         return builder.standing_for(inner, op).broadcast_in_dim(inner.operand, (), shape)
+    if isinstance(inner, d.SliceOp):
+        return _reshape_of_slice(op, inner, builder)
     return None
+
+
+def _reshape_of_slice(
+    op: d.ReshapeOp, inner: d.SliceOp, builder: RewriteBuilder
+) -> SSAValue | None:
+    """A slice whose dimensions are cut is cut first: queries, keys or values of the heads.
+
+    Where borders of the slice are borders of the cut; then the reshape moves nothing and
+    the slice is strides for whoever reads it.
+    """
+    if set(integer_list(inner.strides)) != {1}:
+        return None
+    rest = list(shape_of(op.result))
+    shape: list[Expr] = []
+    start: list[Expr] = []
+    limit: list[Expr] = []
+    for whole, low, high in zip(
+        shape_of(inner.operand),
+        inner.start_indices.exprs,
+        inner.limit_indices.exprs,
+        strict=True,
+    ):
+        size = high - low
+        if rest and rest[0] == size:
+            del rest[0]
+            shape, start, limit = [*shape, whole], [*start, low], [*limit, high]
+            continue
+        if whole == ONE:
+            continue
+        parts: list[Expr] = []
+        while rest and product(parts) != size:
+            parts.append(rest.pop(0))
+        step = product(parts[1:])
+        if not parts or product(parts) != size or not step.is_constant or step == ZERO:
+            return None
+        if any(not e.is_constant or e.value % step.value for e in (whole, low, high)):
+            return None
+        shape += [as_expr(whole.value // step.value), *parts[1:]]
+        start += [as_expr(low.value // step.value), *(ZERO for _ in parts[1:])]
+        limit += [as_expr(high.value // step.value), *parts[1:]]
+    if rest or len(shape) == len(shape_of(inner.operand)):
+        return None
+    cut = builder.standing_for(inner, op).reshape(inner.operand, shape)
+    return builder.slice(cut, start, limit, [1] * len(shape))
 
 
 def _transpose(operation: Operation, builder: RewriteBuilder) -> SSAValue | None:

@@ -171,3 +171,49 @@ func.func @computed_start(%x: tensor<4x8xf32>, %start: tensor<f32>) -> tensor<4x
   }) : (tensor<4x8xf32>, tensor<f32>) -> tensor<4xf32>
   func.return %0 : tensor<4xf32>
 }
+
+// -----
+
+// The second third of the columns, parted into heads: parted first, then a slice of heads.
+// CHECK-LABEL: @reshape_of_slice
+// CHECK-NEXT: %[[H:.*]] = tensor.reshape %x : (tensor<4x12xf32>) -> tensor<4x6x2xf32>
+// CHECK-NEXT: %[[S:.*]] = tensor.slice %[[H]], <["0", "2", "0"]> to <["4", "4", "2"]> step [1, 1, 1]
+// CHECK-NEXT: func.return %[[S]]
+func.func @reshape_of_slice(%x: tensor<4x12xf32>) -> tensor<4x2x2xf32> {
+  %0 = tensor.slice %x, <["0", "4"]> to <["4", "8"]> step [1, 1] : (tensor<4x12xf32>) -> tensor<4x4xf32>
+  %1 = tensor.reshape %0 : (tensor<4x4xf32>) -> tensor<4x2x2xf32>
+  func.return %1 : tensor<4x2x2xf32>
+}
+
+// -----
+
+// The slice does not begin where a head does: it stays.
+// CHECK-LABEL: @reshape_of_shifted_slice
+// CHECK-NEXT: tensor.slice %x
+// CHECK-NEXT: tensor.reshape
+func.func @reshape_of_shifted_slice(%x: tensor<4x12xf32>) -> tensor<4x2x2xf32> {
+  %0 = tensor.slice %x, <["0", "3"]> to <["4", "7"]> step [1, 1] : (tensor<4x12xf32>) -> tensor<4x4xf32>
+  %1 = tensor.reshape %0 : (tensor<4x4xf32>) -> tensor<4x2x2xf32>
+  func.return %1 : tensor<4x2x2xf32>
+}
+
+// -----
+
+// Scaled queries and keys: their product is scaled, once.
+// CHECK-LABEL: @scaled_operands
+// CHECK: %[[K:.*]] = tensor.transpose %k, dims = [0, 2, 1]
+// CHECK: %[[P:.*]] = tensor.dot_general %q, %[[K]] batch [0] x [0] contract [2] x [1]
+// CHECK: %[[C:.*]] = tensor.constant dense<2.500000e-01>
+// CHECK: %[[S:.*]] = tensor.broadcast_in_dim %[[C]]
+// CHECK: %[[R:.*]] = tensor.multiply %[[P]], %[[S]]
+// CHECK: func.return %[[R]]
+func.func @scaled_operands(%q: tensor<2x3x4xf32>, %k: tensor<2x5x4xf32>) -> tensor<2x3x5xf32> {
+  %c = tensor.constant dense<0.5> : tensor<f32> : tensor<f32>
+  %s = tensor.broadcast_in_dim %c, dims = [] : (tensor<f32>) -> tensor<2x3x4xf32>
+  %t = tensor.broadcast_in_dim %c, dims = [] : (tensor<f32>) -> tensor<2x4x5xf32>
+  %0 = tensor.multiply %q, %s : (tensor<2x3x4xf32>, tensor<2x3x4xf32>) -> tensor<2x3x4xf32>
+  %1 = tensor.transpose %k, dims = [0, 2, 1] : (tensor<2x5x4xf32>) -> tensor<2x4x5xf32>
+  %2 = tensor.multiply %1, %t : (tensor<2x4x5xf32>, tensor<2x4x5xf32>) -> tensor<2x4x5xf32>
+  %3 = tensor.dot_general %0, %2 batch [0] x [0] contract [2] x [1] : (tensor<2x3x4xf32>, tensor<2x4x5xf32>) -> tensor<2x3x5xf32>
+  func.return %3 : tensor<2x3x5xf32>
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,15 @@ from headrace.ir.text import print_module
 from headrace.runtime.module import load_module
 from headrace.tensor.interp import evaluate_function
 
+_MARKS = {
+    n: rf"[x<]{m}\b"
+    for n, m in (
+        ("float64", "f64"),
+        ("float32", "f32"),
+        ("float16", "f16"),
+        ("bfloat16", "bf16"),
+    )
+}
 BUDGETS = ("max", "min", "between")
 TOLERANCE = {"float64": 1e-9, "float32": 2e-4, "float16": 2e-2, "bfloat16": 1e-1}
 """Of the largest element, where the meaning itself does not move more."""
@@ -69,7 +79,7 @@ def _difference(grown: Grown, number: int, found: Any, wanted: Any) -> str | Non
         wrong = found != wanted
         return _told(wrong, found, wanted) if np.any(wrong) else None
     a, b = found.astype(np.float64), wanted.astype(np.float64)
-    allowed = _allowed(b, found.dtype.name)
+    allowed = _allowed(grown, b)
     wrong = _wrong(a, b, allowed)
     if not np.any(wrong):
         return None
@@ -77,10 +87,13 @@ def _difference(grown: Grown, number: int, found: Any, wanted: Any) -> str | Non
     return _told(wrong, found, wanted) if np.any(wrong) else None
 
 
-def _allowed(b: Any, dtype: str) -> Any:
+def _allowed(grown: Grown, b: Any) -> Any:
+    """By the coarsest floats of the graph: a result in wider ones may come from them."""
+    text = str(grown.model.ir)
+    coarsest = max(t for name, t in TOLERANCE.items() if re.search(_MARKS[name], text))
     finite = np.abs(b[np.isfinite(b)])
     scale = max(1.0, float(finite.max())) if finite.size else 1.0
-    return np.full(b.shape, TOLERANCE[dtype] * scale)
+    return np.full(b.shape, coarsest * scale)
 
 
 def _wrong(a: Any, b: Any, allowed: Any) -> Any:
@@ -114,7 +127,7 @@ def _movement(grown: Grown, number: int, b: Any) -> Any:
 
 def _types(grown: Grown) -> list[str]:
     text = str(grown.model.ir)
-    return [name for name, mark in (("float16", "f16>"), ("bfloat16", "bf16>")) if mark in text]
+    return [name for name in ("float16", "bfloat16") if re.search(_MARKS[name], text)]
 
 
 def _eps(name: str) -> float:

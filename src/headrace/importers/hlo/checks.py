@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from headrace.importers.hlo.parallel import without_processes
 from headrace.importers.hlo.tree import (
     HloFunction,
     HloModule,
@@ -21,7 +22,8 @@ from headrace.importers.hlo.tree import (
     HloType,
 )
 
-CHECKS = ("eq", "expect_eq", "expect_close", "expect_almost_eq")
+_PROBE = "interpreter.probe"
+CHECKS = ("eq", "expect_eq", "expect_close", "expect_almost_eq", "expect_serialized_eq")
 """Names of checks without `check.`; of two tensors each."""
 
 _STATIC_OPERANDS: dict[str, tuple[int, ...]] = {
@@ -100,6 +102,7 @@ def checked_functions(module: HloModule) -> list[CheckedFunction]:
         ValueError: a check stands where it cannot be taken out, or is of an unknown kind.
     """
     found: list[CheckedFunction] = []
+    module = without_processes(module)
     for function in module.functions:
         if function.public and not function.body.arguments:
             made = _Extraction(module, function).run()
@@ -242,6 +245,9 @@ class _Extraction:
             return Reference(results.setdefault(name, len(results)))
 
         operands = [reference(name) for name in check.operands]
+        if kind == "expect_serialized_eq":
+            kind = "expect_eq"
+            operands.insert(0, reference(self._probed(check)))
         if len(operands) == 1 and "value" in check.attributes:
             kind_of = self.types[check.operands[0]]
             operands.append(Reference(None, _fitted(check.attributes["value"], kind_of)))
@@ -249,6 +255,14 @@ class _Extraction:
         if kind == "eq":  # written the other way round
             actual, expected = expected, actual
         return Check(kind, actual, expected, check.attributes, check.place)
+
+    def _probed(self, check: HloOperation) -> str:
+        """The value that a probe of the function wrote down."""
+        wanted = check.attributes.get("probe_id")
+        for operation in self.function.body.operations:
+            if operation.name == _PROBE and operation.attributes.get("probe_id") == wanted:
+                return operation.operands[0]
+        raise ValueError(f"no probe '{wanted}' stands in the function itself")
 
 
 def _callee(operation: HloOperation) -> str:

@@ -18,6 +18,7 @@ from headrace.base.errors import Diagnostic, Problems, error
 from headrace.base.parameters import Source
 from headrace.importers.hlo import (
     chlo,
+    collectives,
     composed,
     control,
     elementwise,
@@ -46,7 +47,7 @@ from headrace.ir.types import tensor_type
 from headrace.tensor.build import TensorBuilder
 
 _TABLES = (
-    chlo, composed, control, elementwise, folding, movement, quantization, sources, spectral,
+    chlo, collectives, composed, control, elementwise, folding, movement, quantization, sources, spectral,
 )  # fmt: skip
 """Modules that register converters as they load."""
 
@@ -239,6 +240,8 @@ def name_attributes(
 def _leaves(kind: HloType) -> list[HloTensorType]:
     if isinstance(kind, HloTensorType):
         return [kind]
+    if isinstance(kind, HloOpaqueType) and kind.text == "!stablehlo.token":
+        return []  # tokens hold nothing
     if isinstance(kind, HloOpaqueType):
         raise error("HR1004", f"nothing can be computed with a '{kind.text}'")
     return [leaf for element in kind.elements for leaf in _leaves(element)]
@@ -247,4 +250,6 @@ def _leaves(kind: HloType) -> list[HloTensorType]:
 def _take(kind: HloType, values: Any) -> Value:
     if isinstance(kind, HloTupleType):
         return tuple(_take(e, values) for e in kind.elements)
+    if isinstance(kind, HloOpaqueType):
+        return ()
     return next(values)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from xdsl.ir import SSAValue
 
-from headrace.base.dtypes import BY_NAME, DType
+from headrace.base.dtypes import BY_NAME, I1, DType
 from headrace.base.symbols import ONE
 from headrace.importers.hlo.helpers import (
     result_type,
@@ -158,6 +158,8 @@ def _bitcast_convert(at: FunctionConverter, operation: HloOperation) -> Sequence
         places = b.iota(words, [*shape, count], len(shape))
         amount = b.binary("multiply", places, b.splat(narrow, words, [*shape, count]))
         moved = b.binary("shift_right_logical", bits, amount)
+        if narrow == 1:
+            moved = b.binary("and", moved, b.splat(1, words, [*shape, count]))
         parts = b.convert(moved, part)
         return [parts if part == target else b.bitcast_convert(parts, target)]
     part, words = _word(wide), _word(narrow)
@@ -175,7 +177,9 @@ def _width(dtype: DType) -> int:
 
 
 def _word(bits: int) -> DType:
-    """The unsigned integers of a width."""
+    """The unsigned integers of a width; booleans of one bit."""
+    if bits == 1:
+        return I1
     if f"ui{bits}" not in BY_NAME:
         raise Unsupported(f"elements of {bits} bits are not taken apart")
     return BY_NAME[f"ui{bits}"]

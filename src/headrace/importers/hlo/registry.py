@@ -25,6 +25,7 @@ ALIASES = {
     "muli": "multiply", "divf": "divide", "divis": "divide", "remis": "remainder",
     "tuple_element": "get_tuple_element", "custom_tuple": "tuple", "unfoldable_constant": "constant",
     "do_not_optimize": "identity", "optimization_barrier": "identity",
+    "probe": "identity",
 }  # fmt: skip
 """Names of older ages (xla_hlo 2019, std) under their StableHLO name."""
 

@@ -34,8 +34,7 @@ func.func @good() {
 WRONG = GOOD.replace("@good", "@wrong").replace("[1.0, 2.0]", "[1.0, 3.0]")
 STRANGE = GOOD.replace(
     "stablehlo.abs %x : tensor<2xf32>",
-    '"stablehlo.cross-replica-sum"(%x) {replica_groups = dense<0> : tensor<1x1xi64>} : '
-    "(tensor<2xf32>) -> tensor<2xf32>",
+    '"stablehlo.unheard_of"(%x) : (tensor<2xf32>) -> tensor<2xf32>',
 )
 BROKEN = "func.func @broken( {"
 LATER = """

@@ -11,7 +11,7 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from xdsl.dialects.func import FuncOp
@@ -41,6 +41,7 @@ from headrace.stream.resources import (
     size_of,
 )
 from headrace.stream.scalars import scalar_expr
+from headrace.tensor.sizes import Next, read_next
 
 PACKED_SUFFIX = re.compile(r"\$layout\d+$")
 """What `flow-assign-layouts` puts behind a parameter's name for a packed copy."""
@@ -230,7 +231,18 @@ class _Program:
         for op in self.model.ir.ops:
             if isinstance(op, FuncOp):
                 self.function(op.sym_name.data)
+        for op in self.model.ir.ops:
+            following = read_next(op) if isinstance(op, FuncOp) else None
+            if following is not None:
+                self._connect(cast(FuncOp, op).sym_name.data, following)
         return schema.Program(self.device_class, tuple(self.functions), tuple(self.executables))
+
+    def _connect(self, name: str, following: Next) -> None:
+        number = self.function_numbers[name]
+        goes_on = schema.Continuation(
+            self.function_numbers[following.function], following.sizes, following.results
+        )
+        self.functions[number] = replace(self.functions[number], following=goes_on)
 
     def function(self, name: str) -> int:
         """The number of a program function; built (callees first) when first asked for."""

@@ -31,7 +31,7 @@ from headrace.runtime.module import Module
 from headrace.runtime.report import Report
 
 _DEVICES = {"CPU": "cpu", "CUDA": "cuda", "VULKAN": "vulkan"}
-_DATA_DECIDES = ("HR1204", "HR1205")
+_DATA_DECIDES = ("HR1204", "HR1205", "HR1206")
 """Errors that contents of inputs may cure."""
 
 _LOAD_OPTIONS = ("weight_budget", "memory_limit", "threads")

@@ -64,6 +64,7 @@ STEPS = (
     Step("tensor", "tensor-eliminate-common-subexpressions", "folding makes equals", _OPTIMISED),
     Step("tensor", "tensor-align-transposed-convolutions", "then each is one sum of products; stored kernels are known now", _OPTIMISED),
     Step("tensor", "tensor-eliminate-dead-code", "and leaves sources unused", _OPTIMISED),
+    Step("flow", "flow-split-at-sizes", "a function is planned whole, so its sizes are known when it starts"),
     Step("flow", "flow-outline-control", "every function is one straight line from here"),
     Step("flow", "flow-sink-reshapes", "bias and activation stay with the product", _OPTIMISED),
     Step("flow", "flow-form-dispatches{level={level}}", "operations that run as one launch"),

@@ -28,6 +28,7 @@ from headrace.artifact.schema import (
     Specialisation,
     Variant,
 )
+from headrace.base.dtypes import I64
 from headrace.base.symbols import Expr
 
 MAXIMUM_NESTING = 64
@@ -133,6 +134,35 @@ class _Checker:
         for function in program.functions:
             self._check_function(program, function, f"{where}: function {function.name}")
         self._check_calls(program, where)
+        self._check_chains(program, where)
+
+    def _check_chains(self, program: Program, where: str) -> None:
+        """Functions that the user calls go on with what is there by then, and end."""
+        functions = program.functions
+        named = {f.following.function for f in functions if f.following is not None}
+        for index, function in enumerate(functions):
+            if function.following is None or index in named:
+                continue
+            at = f"{where}: function {function.name}"
+            there = {s.name for s in (*function.inputs, *function.outputs)}
+            current = function
+            for _ in functions:
+                if current.following is None:
+                    break
+                scalars = {o.name for o in current.outputs if not o.shape and o.dtype == I64}
+                sized = {output for _, output in current.following.sizes} <= scalars
+                self._fact(sized, f"{at}: a size is no i64 scalar")
+                if not self._index(current.following.function, len(functions), f"{at}: next"):
+                    return
+                current = functions[current.following.function]
+                known = {s.name for s in current.inputs} <= there
+                self._fact(known, f"{at}: {current.name} needs what is not there")
+                there |= {o.name for o in current.outputs}
+            self._fact(current.following is None, f"{at}: it goes on for ever")
+            made = set(function.following.results) <= there
+            self._fact(made, f"{at}: a result is made by no function")
+        ends = [f for n, f in enumerate(functions) if n not in named]
+        self._fact(bool(ends) or not functions, f"{where}: all functions go on in a circle")
 
     def _check_executable(self, executable: Executable, where: str) -> None:
         ordinals = [e.ordinal for e in executable.entry_points]

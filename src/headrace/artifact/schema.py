@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias, Union
 from headrace.base.dtypes import DType
 from headrace.base.symbols import ONE, ZERO, Expr
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 Lifetime = Literal["external", "constant", "variable", "transient", "staging"]
 
@@ -157,14 +157,37 @@ class Block:
 
 
 @dataclass(frozen=True)
+class Continuation:
+    """How a function goes on after a synchronisation point.
+
+    Attributes:
+        function: index of the function that follows. Its inputs are, by name, inputs and
+            outputs of those before it.
+        sizes: (dimension, output) of each named dimension that an output of this function,
+            an i64 scalar, decides.
+        results: of the function that the user calls: names of the outputs of all functions
+            that the user sees, in order.
+    """
+
+    function: int
+    sizes: tuple[tuple[str, str], ...]
+    results: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class EntryFunction:
-    """Something the user calls: `main`, `prefill`, `decode`."""
+    """Something the user calls: `main`, `prefill`, `decode`; or what such a one goes on with.
+
+    Attributes:
+        following: how it goes on where sizes must be read back first.
+    """
 
     name: str
     inputs: tuple[TensorSignature, ...]
     outputs: tuple[TensorSignature, ...]
     resources: tuple[Resource, ...]
     body: Block
+    following: Continuation | None = None
 
     @property
     def aliases(self) -> tuple[tuple[int, int], ...]:

@@ -34,6 +34,7 @@ from headrace.tensor.interp import (
     result_names,
     run_loop,
 )
+from headrace.tensor.sizes import run_chain
 
 Array = Any
 Values = dict[SSAValue, Array]
@@ -41,16 +42,24 @@ Values = dict[SSAValue, Array]
 
 def run(model: Model, inputs: Mapping[str, Array], function: str = "main") -> dict[str, Array]:
     """Evaluates an entry function: named arrays in, named arrays out."""
-    entry = find_function(model, function)
-    arrays = [np.asarray(inputs[n]) for n in argument_names(entry)]
-    outputs = evaluate_function(model, arrays, function)
-    return dict(zip(result_names(entry), outputs, strict=True))
+
+    def one(
+        entry: FuncOp, values: Mapping[str, Array], dims: Mapping[str, int]
+    ) -> dict[str, Array]:
+        arrays = [np.asarray(values[n]) for n in argument_names(entry)]
+        outputs = evaluate_function(model, arrays, entry.sym_name.data, dims)
+        return dict(zip(result_names(entry), outputs, strict=True))
+
+    return run_chain(lambda name: find_function(model, name), function, inputs, one)
 
 
 def evaluate_function(
-    model: Model, inputs: Sequence[Array], function: str = "main"
+    model: Model,
+    inputs: Sequence[Array],
+    function: str = "main",
+    known: Mapping[str, int] | None = None,
 ) -> list[Array]:
-    """The results of a function for inputs in order.
+    """The results of a function for inputs in order, some dimensions known.
 
     Raises:
         HeadraceError HR4001: the inputs do not fit the declared types.
@@ -60,7 +69,7 @@ def evaluate_function(
     names = argument_names(entry)
     block = entry.body.block
     declared = [(n, shape_of(v)) for n, v in zip(names, block.args, strict=True)]
-    dims = solve_dimensions(declared, [np.shape(i) for i in inputs])
+    dims = solve_dimensions(declared, [np.shape(i) for i in inputs], known)
     machine = _Machine(model, dims)
     return machine.block(block, dict(zip(block.args, map(np.asarray, inputs), strict=True)))
 

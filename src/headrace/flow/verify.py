@@ -28,7 +28,8 @@ LEGAL_IN_FUNCTION: frozenset[type[Operation]] = frozenset(
     {t.ParameterOp, DispatchOp, TensorReshapeOp, FuncReturnOp, *CONTROL}
 )
 LEGAL_IN_ENTRY: frozenset[type[Operation]] = frozenset(
-    {*t.TENSOR_OPERATIONS, ExecuteOp, FuncReturnOp} - {t.ParameterOp, *t.CONTROL}
+    {*t.TENSOR_OPERATIONS, ExecuteOp, FuncReturnOp}
+    - {t.ParameterOp, t.DefineDimensionOp, *t.CONTROL}
 )
 """The table of legal operations of the stage, by where they stand."""
 

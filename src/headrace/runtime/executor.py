@@ -80,6 +80,11 @@ class Executor:
         session.note_step(self, prepared, perf_counter_ns() - start)
         return self._outputs(results)
 
+    @property
+    def head(self) -> Executor:
+        """The executor of the first function of a chain: itself."""
+        return self
+
     def _run_on_state(
         self,
         args: Sequence[Any],
@@ -103,6 +108,19 @@ class Executor:
                 return False
         return True
 
+    def run_named(self, values: Mapping[str, Any], dims: Mapping[str, int]) -> dict[str, Any]:
+        """One step on the arrays of its inputs' names, some dimensions known: by name."""
+        arrays = self.matcher.bind((), {n: values[n] for n in self.matcher.names})
+        key = (*[array.shape for array in arrays], *sorted(dims.items()))
+        prepared = self._prepared.get(key)
+        if prepared is None or prepared.versions != self._session.versions():
+            prepared = self._prepare(key, arrays, dims)
+        results = [aligned_array(shape, dtype) for shape, dtype in prepared.outputs]
+        start = perf_counter_ns()
+        prepared.step.run(arrays, results)
+        self._session.note_step(self, prepared, perf_counter_ns() - start)
+        return dict(self._outputs(results).items())
+
     def prepare(self, arrays: Sequence[Any]) -> Prepared:
         """The prepared plan for arrays of these shapes, made where there is none."""
         key = tuple([array.shape for array in arrays])
@@ -111,9 +129,14 @@ class Executor:
             prepared = self._prepare(key, arrays)
         return prepared
 
-    def _prepare(self, key: tuple[Any, ...], arrays: Sequence[Any]) -> Prepared:
+    def _prepare(
+        self,
+        key: tuple[Any, ...],
+        arrays: Sequence[Any],
+        known: Mapping[str, int] | None = None,
+    ) -> Prepared:
         session = self._session
-        dims = self.matcher.solve(arrays)
+        dims = self.matcher.solve(arrays, known)
         outputs = self.output_shapes(dims)
         plan, step = session.prepare(self, dims)
         prepared = Prepared(plan, step, outputs, session.versions())

@@ -17,6 +17,7 @@ from headrace.plan.budget import parse_budget, parse_size
 from headrace.plan.model import Plan
 from headrace.plan.profile import Profile
 from headrace.runtime.calibrate import measure_kernels
+from headrace.runtime.chain import chain_of, followers, results_of, synchronisation_note
 from headrace.runtime.drivers.api import Device
 from headrace.runtime.drivers.table import open_device
 from headrace.runtime.entry import Entry
@@ -86,7 +87,8 @@ class Module:
     @property
     def functions(self) -> tuple[str, ...]:
         """Names of the entry functions; the first is the default."""
-        return tuple(f.name for f in self.program.functions)
+        hidden = followers(self.program)
+        return tuple(f.name for n, f in enumerate(self.program.functions) if n not in hidden)
 
     @property
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -105,7 +107,7 @@ class Module:
 
     def outputs_of(self, function: str | None) -> tuple[TensorInfo, ...]:
         """Outputs of an entry function."""
-        signatures = self.program.functions[self.function_index(function)].outputs
+        signatures = results_of(self.program, self.function_index(function))
         return tuple(tensor_info(s) for s in signatures)
 
     def function_index(self, name: str | None) -> int:
@@ -115,7 +117,7 @@ class Module:
             HeadraceError HR4007: there is no such function.
         """
         if name is None:
-            return 0
+            name = self.functions[0]
         names = self.functions
         if name not in names:
             raise error(
@@ -123,7 +125,7 @@ class Module:
                 f"the module has no function '{name}'",
                 notes=f"it has {', '.join(names)}",
             )
-        return names.index(name)
+        return next(n for n, f in enumerate(self.program.functions) if f.name == name)
 
     def default_dims(self) -> dict[str, int]:
         """The least size of every dimension."""
@@ -327,7 +329,7 @@ class Module:
         return Report(
             device=properties.name,
             driver=properties.driver,
-            function=self.functions[plan.function],
+            function=self.program.functions[plan.function].name.partition("$")[0],
             dims=plan.dims,
             steps=len(step_times),
             predicted_step_ns=plan.prediction.step_ns,
@@ -344,8 +346,16 @@ class Module:
             weights=weight_lines(self.artifact.module, plan),
             stalls=tuple(stalls),
             interpreted=0,
-            notes=self.weights.notes(),
+            notes=(*self.weights.notes(), *self._synchronisation(plan.function)),
         )
+
+    def _synchronisation(self, function: int) -> tuple[str, ...]:
+        hidden = followers(self.program)
+        for head in range(len(self.program.functions)):
+            if head not in hidden and function in chain_of(self.program, head):
+                note = synchronisation_note(self.program, head)
+                return (note,) if note else ()
+        return ()
 
     # -- end -----------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.base.errors import error
 from headrace.plan.model import Plan
+from headrace.runtime.chain import ChainExecutor
 from headrace.runtime.drivers.api import State, Step
 from headrace.runtime.entry import Entry
 from headrace.runtime.executor import Executor, Prepared
@@ -32,7 +33,7 @@ class Session:
         self.lock = threading.RLock()
         self._state: State | None = None
         self._variables: dict[str, int] = {}
-        self._executors: dict[int, Executor] = {}
+        self._executors: dict[int, Executor | ChainExecutor] = {}
         self.last: tuple[Executor, Prepared] | None = None
         self._step_ns: deque[int] = deque(maxlen=_STEPS_KEPT)
         self._closed = False
@@ -74,14 +75,16 @@ class Session:
         """An entry function on this session. Raises HR4007: there is none of that name."""
         return Entry(self, self.module, name)
 
-    def executor(self, function: str | None = None) -> Executor:
-        """The executor of an entry function (for calls and for calibration)."""
+    def executor(self, function: str | None = None) -> Executor | ChainExecutor:
+        """What calls an entry function."""
         if self._closed:
             raise error("HR4005", "the session is closed")
         index = self.module.function_index(function)
         found = self._executors.get(index)
         if found is None:
-            found = self._executors[index] = Executor(self, index)
+            goes_on = self.module.program.functions[index].following is not None
+            found = (ChainExecutor if goes_on else Executor)(self, index)
+            self._executors[index] = found
         return found
 
     def versions(self) -> tuple[int, int]:

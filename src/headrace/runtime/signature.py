@@ -117,8 +117,10 @@ class Matcher:
         # `asarray(order="C")` keeps shape (), which `ascontiguousarray` would not.
         return np.asarray(value, order="C")
 
-    def solve(self, arrays: Sequence[Any]) -> dict[str, int]:
-        """Sizes of all named dimensions, from the shapes.
+    def solve(
+        self, arrays: Sequence[Any], known: Mapping[str, int] | None = None
+    ) -> dict[str, int]:
+        """Sizes of all named dimensions, from the shapes and those that are known.
 
         Raises:
             HeadraceError HR4001: shapes do not fit; every wrong input is named.
@@ -130,6 +132,7 @@ class Matcher:
             for d in self._dimensions
             if d.minimum == d.maximum or d.name not in self._used
         }
+        dims.update(known or {})
         source: dict[str, str] = {name: "the model" for name in dims}
         equations: list[tuple[int, int, Expr, int]] = []
         for number, (signature, array) in enumerate(

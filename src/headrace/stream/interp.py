@@ -31,6 +31,7 @@ from headrace.stream.resources import aliased_input, argument_io, argument_name,
 from headrace.stream.scalars import scalar_expr
 from headrace.tensor.dimensions import solve_dimensions
 from headrace.tensor.interp import parameter_reader
+from headrace.tensor.sizes import run_chain
 
 Kernels = Mapping[tuple[str, str], Kernel]
 Buffers = dict[SSAValue, Any]
@@ -75,14 +76,36 @@ def run_program(
     machine_type: type[Machine] | None = None,
 ) -> dict[str, Any]:
     """`run` with the kernels given, and the machine that runs them; see there."""
-    found = SymbolTable.lookup_symbol(model.ir, function)
-    if not isinstance(found, FuncOp):
-        raise error("HR9509", f"there is no function @{function}")
-    arguments = found.body.block.args
+
+    def find(name: str) -> FuncOp:
+        found = SymbolTable.lookup_symbol(model.ir, name)
+        if not isinstance(found, FuncOp):
+            raise error("HR9509", f"there is no function @{name}")
+        return found
+
+    def one(
+        found: FuncOp, values: Mapping[str, Any], dims: Mapping[str, int]
+    ) -> dict[str, Any]:
+        return _run_function(model, kernels, found, values, dims, machine_type or Machine)
+
+    return run_chain(find, function, inputs, one)
+
+
+def _run_function(
+    model: Model,
+    kernels: Kernels,
+    function: FuncOp,
+    inputs: Mapping[str, Any],
+    known: Mapping[str, int],
+    machine_type: type[Machine],
+) -> dict[str, Any]:
+    arguments = function.body.block.args
     given = [a for a in arguments if argument_io(a) == "input"]
     arrays = [np.asarray(inputs[argument_name(a)]) for a in given]
     dims = solve_dimensions(
-        [(argument_name(a), shape_of(_type(a))) for a in given], [x.shape for x in arrays]
+        [(argument_name(a), shape_of(_type(a))) for a in given],
+        [x.shape for x in arrays],
+        known,
     )
     buffers: Buffers = {}
     for argument, array in zip(given, arrays, strict=True):
@@ -95,8 +118,8 @@ def run_program(
             buffers[argument] = _allocate(_shape(argument, dims), _type(argument))
         else:
             buffers[argument] = buffers[place]
-    machine = (machine_type or Machine)(model, kernels, dims)
-    machine.run(found.body.block, buffers)
+    machine = machine_type(model, kernels, dims)
+    machine.run(function.body.block, buffers)
     return {
         argument_name(a): buffers[a]
         .view(dtype_of(_type(a)).numpy_dtype)

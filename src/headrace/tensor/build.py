@@ -119,6 +119,11 @@ class TensorBuilder:
             self._point = before
             self._around.pop()
 
+    @property
+    def depth(self) -> int:
+        """In how many regions of control flow it builds."""
+        return len(self._around)
+
     def sees(self, value: SSAValue) -> bool:
         """Whether what is built now may use a value: it stands in this block or around it."""
         block = value.owner if isinstance(value.owner, Block) else value.owner.parent_block()
@@ -184,6 +189,12 @@ class TensorBuilder:
         if isinstance(values, (Expr, int, str)):
             return self._make(d.DimensionOp, [], dtype, (), value=exprs_attr([values]))
         return self._make(d.DimensionOp, [], dtype, (len(values),), value=exprs_attr(values))
+
+    def define_dimension(self, name: str, size: SSAValue) -> None:
+        """Says that a named dimension has the size that an i64 scalar holds."""
+        self.insert(
+            d.DefineDimensionOp.build(operands=[size], properties={"symbol": StringAttr(name)})
+        )
 
     # -- elementwise --------------------------------------------------------------
 

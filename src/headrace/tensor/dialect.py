@@ -44,6 +44,7 @@ from xdsl.traits import Pure
 
 from headrace.ir.types import DimsAttr, ExprsAttr
 from headrace.tensor.control import IfOp, ReturnOp, WhileOp
+from headrace.tensor.sizes import DefineDimensionOp
 
 Integers: TypeAlias = DenseArrayBase[IntegerType]
 _INTEGERS = DenseArrayBase.constr(i64)
@@ -795,6 +796,7 @@ TENSOR_OPERATIONS: list[type[IRDLOperation]] = [
     BroadcastInDimOp, ReshapeOp, TransposeOp, SliceOp, DynamicSliceOp, DynamicUpdateSliceOp,
     PadOp, ConcatenateOp, ReverseOp, GatherOp,
     ReduceOp, ReduceWindowOp, ScatterOp, SortOp, ReturnOp, IfOp, WhileOp,
+    DefineDimensionOp,
     DotGeneralOp, ConvolutionOp,
 ]  # fmt: skip
 

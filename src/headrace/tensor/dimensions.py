@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headrace.base.errors import Diagnostic, Problems
 from headrace.base.symbols import Expr
 
 
 def solve_dimensions(
-    declared: Sequence[tuple[str, Sequence[Expr]]], actual: Sequence[Sequence[int]]
+    declared: Sequence[tuple[str, Sequence[Expr]]],
+    actual: Sequence[Sequence[int]],
+    known: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
     """The value of every dimension named in the declared shapes.
 
     Args:
         declared: (input name, shape) of every input, in order.
         actual: the shape of every input given, in the same order.
+        known: dimensions that have their size already.
 
     Raises:
         HeadraceError HR4001: a rank or a size does not fit, or a dimension follows from
@@ -29,7 +32,7 @@ def solve_dimensions(
             problems.add(Diagnostic("HR4001", fact))
             continue
         pending += [(name, n, e, s) for n, (e, s) in enumerate(zip(shape, sizes, strict=True))]
-    dims: dict[str, int] = {}
+    dims: dict[str, int] = dict(known or {})
     changed = True
     while changed:
         changed = False

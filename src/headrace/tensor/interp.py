@@ -42,6 +42,7 @@ from headrace.tensor.meaning import (
 )
 from headrace.tensor.meaning.arguments import Arguments, Array, Meaning, Reducer, dtype_of_array
 from headrace.tensor.reducers import reducer_kind
+from headrace.tensor.sizes import defined_size, run_chain
 
 MEANINGS: dict[str, Meaning] = {
     **elementwise.MEANINGS,
@@ -220,9 +221,7 @@ def evaluate_function(
     else:
         function = model_or_func
     block = function.body.blocks[0]
-    solved = _check_inputs(function, block, inputs)
-    if dims:
-        solved = {**solved, **dims}
+    solved = _check_inputs(function, block, inputs, dims or {})
     return _evaluate_block(block, inputs, solved, parameters or _no_parameters)
 
 
@@ -230,7 +229,9 @@ def _no_parameters(name: str) -> Array:
     raise error("HR9124", f"parameter '{name}' is read but no parameters were given")
 
 
-def _check_inputs(function: FuncOp, block: Block, inputs: Sequence[Array]) -> dict[str, int]:
+def _check_inputs(
+    function: FuncOp, block: Block, inputs: Sequence[Array], dims: Mapping[str, int]
+) -> dict[str, int]:
     names = argument_names(function)
     if len(inputs) != len(block.args):
         raise error("HR4001", f"{len(inputs)} inputs given, the model takes {len(block.args)}")
@@ -242,7 +243,7 @@ def _check_inputs(function: FuncOp, block: Block, inputs: Sequence[Array]) -> di
                 f"input '{name}' holds {np.asarray(given).dtype}, the model takes {wanted}",
             )
     declared = [(n, shape_of(v)) for n, v in zip(names, block.args, strict=True)]
-    return solve_dimensions(declared, [np.shape(i) for i in inputs])
+    return solve_dimensions(declared, [np.shape(i) for i in inputs], dims)
 
 
 def _evaluate_block(
@@ -255,10 +256,14 @@ def _evaluate_block(
     values: dict[SSAValue, Array] = dict(outer or {})
     values.update(zip(block.args, map(np.asarray, inputs), strict=True))
     last_use = _last_uses(block)
+    dims = dict(dims)  # grows by what data decides
     for operation in block.ops:
         arrays = [values[v] for v in operation.operands]
         if operation.name in ("func.return", "tensor.return"):
             return [np.ascontiguousarray(a).reshape(a.shape) for a in arrays]
+        if isinstance(operation, d.DefineDimensionOp):
+            dims[operation.symbol.data] = defined_size(operation.symbol.data, arrays[0])
+            continue
         if isinstance(operation, d.CONTROL):
 
             def enter(inner: Block, given: Sequence[Array]) -> list[Array]:
@@ -352,17 +357,23 @@ def run(model: Model, inputs: Mapping[str, Array], function: str = "main") -> di
         HeadraceError HR4001: inputs are missing, unknown, or do not fit.
         HeadraceDefect HR912x: see `evaluate_function`.
     """
-    entry = find_function(model, function)
-    names = argument_names(entry)
+    names = argument_names(find_function(model, function))
     missing = [n for n in names if n not in inputs]
     unknown = [n for n in inputs if n not in names]
     if missing or unknown:
         notes = [f"missing: {', '.join(missing)}"] if missing else []
         notes += [f"unknown: {', '.join(unknown)}"] if unknown else []
         raise error("HR4001", "the inputs are not those of the model", notes=notes)
-    arrays = [np.asarray(inputs[n]) for n in names]
-    outputs = evaluate_function(entry, arrays, None, parameter_reader(model))
-    return dict(zip(result_names(entry), outputs, strict=True))
+    read = parameter_reader(model)
+
+    def one(
+        entry: FuncOp, values: Mapping[str, Array], dims: Mapping[str, int]
+    ) -> dict[str, Array]:
+        arrays = [np.asarray(values[n]) for n in argument_names(entry)]
+        outputs = evaluate_function(entry, arrays, dims, read)
+        return dict(zip(result_names(entry), outputs, strict=True))
+
+    return run_chain(lambda name: find_function(model, name), function, inputs, one)
 
 
 # -- parameters ------------------------------------------------------------------------

@@ -54,7 +54,9 @@ def functions(model: Model) -> Iterator[tuple[FuncOp, Block]]:
 
 def is_pure(operation: Operation) -> bool:
     """Whether an unused one may go. All tensor operations but the terminator are pure."""
-    return operation.name.startswith("tensor.") and not isinstance(operation, d.ReturnOp)
+    return operation.name.startswith("tensor.") and not isinstance(
+        operation, (d.ReturnOp, d.DefineDimensionOp)
+    )
 
 
 def is_used(operation: Operation) -> bool:

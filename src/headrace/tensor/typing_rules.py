@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
 from xdsl.irdl import IRDLOperation
 
-from headrace.base.dtypes import I1, DType
+from headrace.base.dtypes import I1, I64, DType
 from headrace.base.symbols import ONE, ExprLike, as_expr
 from headrace.ir.types import dtype_of, shape_of, tensor_type
 from headrace.tensor import dialect as d
@@ -436,6 +436,12 @@ def _abs(op: d.AbsOp) -> list[TensorType]:
     return [tensor_type(real, shape_of(op.operand))]
 
 
+def _define_dimension(op: d.DefineDimensionOp) -> list[TensorType]:
+    if op.size.type != tensor_type(I64, ()):
+        raise ValueError("the size is an i64 scalar")
+    return []
+
+
 def _if(op: d.IfOp) -> list[TensorType]:
     if op.condition.type != tensor_type(I1, ()):
         raise ValueError("the condition is an i1 scalar")
@@ -485,6 +491,7 @@ _RULES: dict[type[Operation], Callable[[Any], SSAValue | list[TensorType]]] = {
     d.ScatterOp: _scatter,
     d.SortOp: _sort,
     d.IfOp: _if,
+    d.DefineDimensionOp: _define_dimension,
     d.WhileOp: _while,
     d.DotGeneralOp: _dot_general,
     d.ConvolutionOp: _convolution,

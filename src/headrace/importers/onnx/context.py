@@ -20,6 +20,9 @@ from headrace.importers.onnx.weights import tensor_array
 from headrace.ir.types import dtype_of, shape_of
 from headrace.tensor.build import TensorBuilder
 
+_MOST_DECIDED = 8
+"""The most elements of a tensor of sizes that is read back."""
+
 
 class NodeContext:
     """One node being imported.
@@ -129,10 +132,52 @@ class NodeContext:
         found = self.value(index).sizes
         if found is None:
             known = self.known(index)
-            if known is None:
-                raise self.data_dependent(index)
-            found = sizes_array(known)
+            found = self._decided_sizes(index) if known is None else sizes_array(known)
         return list(found.reshape(-1))
+
+    def knows_sizes(self, index: int) -> bool:
+        """Whether the elements of an integer input are sizes without being read back."""
+        return self.value(index).sizes is not None or self.known(index) is not None
+
+    def _decided_sizes(self, index: int) -> Any:
+        """The elements of an integer input that data decides, each a new dimension."""
+        value = self.value(index)
+        count = product(value.shape)
+        few = count.is_constant and count.value <= _MOST_DECIDED
+        if not few or not value.dtype.is_integer or self.build.depth:
+            raise self.data_dependent(index)
+        flat = self.build.reshape(self.build.convert(self.data(index), I64), (count,))
+        found: list[Expr] = []
+        for n in range(count.value):
+            element = self.build.reshape(self.build.slice(flat, [n], [n + 1], [1]), ())
+            found.append(self.decided_size(element, None))
+        value.sizes = sizes_array(found, tuple(s.value for s in value.shape))
+        return value.sizes
+
+    def decided_size(self, size: SSAValue, most: ExprLike | None) -> Expr:
+        """A size that an i64 scalar has when the program runs, read back there.
+
+        The program goes on with a plan for it. Values whose types name it may be used from
+        here on; what has to be there before is best made at its upper bound.
+
+        Args:
+            most: what it surely does not exceed.
+
+        Raises:
+            HeadraceError HR1205: inside a branch or loop, where nothing is read back.
+        """
+        if self.build.depth:
+            raise error(
+                "HR1205",
+                f"{self.node.kind}: data decides a size inside a branch or loop",
+                at=self.node.place,
+            )
+        stem = next((o for o in self.node.outputs if o), self.node.op_type)
+        bound = None if most is None else as_expr(most)
+        limit = bound.value if bound is not None and bound.is_constant else None
+        name = self.dims.decided(f"{stem}_size", limit)
+        self.build.define_dimension(str(name), size)
+        return name
 
     def size(self, index: int) -> Expr:
         """The one element of an integer input."""

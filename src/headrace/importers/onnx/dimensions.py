@@ -45,6 +45,7 @@ class Dimensions:
         substitutions: name -> the expression that stands for it everywhere.
         ranges: name -> (least, greatest or None); sizes are at least 1 unless given.
         user_names: name -> how the user's file spells it.
+        defined: names of sizes that data decides.
     """
 
     choices: Mapping[str, DimensionChoice]
@@ -53,11 +54,13 @@ class Dimensions:
         default_factory=dict[str, "tuple[int, int | None]"]
     )
     user_names: dict[str, str] = field(default_factory=dict[str, str])
+    defined: list[str] = field(default_factory=list[str])
     _names: dict[str, str] = field(default_factory=dict[str, str])
 
     def start(self) -> None:
         """Forgets the names given, keeps what was learned; called before each attempt."""
         self._names.clear()
+        self.defined.clear()
         self.user_names.clear()
 
     # -- names ---------------------------------------------------------------
@@ -73,6 +76,14 @@ class Dimensions:
     def fresh(self, owner: str, axis: int, spelling: str) -> Expr:
         """A new name for an unnamed size, as `x_d2` for axis 2 of `x`."""
         return self._expression_of(f"{owner}_d{axis}", spelling)
+
+    def decided(self, stem: str, most: int | None) -> Expr:
+        """A new name for a size that data decides: 0 or more, at most `most`."""
+        name = self._unique(stem)
+        self._names[f"{stem} (data)"] = name
+        self.defined.append(name)
+        self.ranges[name] = (0, most)
+        return dim(name)
 
     def _as_known_expression(self, text: str) -> Expr | None:
         """`past_length + 1` where `past_length` is a dimension of its own."""
@@ -220,7 +231,8 @@ class Dimensions:
             return a
         if not self.maybe_equal(a, b):
             raise ValueError(f"sizes {a} and {b} differ")
-        learnings.learn_equal(self, a, b)
+        if not (a - b).names & set(self.defined):
+            learnings.learn_equal(self, a, b)
         raise ValueError(f"sizes {a} and {b} are not known to be equal")
 
     def maybe_equal(self, a: Expr, b: Expr) -> bool:

@@ -44,11 +44,18 @@ class _Loaded:
 
     Attributes:
         inputs: names of its inputs.
+        specialised: whether contents of inputs are compiled in.
     """
 
     module: Module
     inputs: tuple[str, ...]
     folder: str
+    specialised: bool
+
+    def call(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The tensors of the outputs, by name."""
+        tensors = dict(_tensors(given))
+        return dict(self.module(*[tensors[n] for n in self.inputs]).items())
 
     def close(self) -> None:
         self.module.close()
@@ -97,8 +104,15 @@ class HeadraceRep(BackendRep):
         loaded = None if none else self._loaded.get("")
         loaded = loaded or self._specialise(given, none)
         self._last = loaded
-        tensors = dict(_tensors(given))
-        results = dict(loaded.module(*[tensors[n] for n in loaded.inputs]).items())
+        try:
+            results = loaded.call(given)
+        except HeadraceError as refused:
+            # Sizes read back are never negative; other axes or ends may be compiled in.
+            if refused.diagnostics[0].code != "HR4015" or loaded.specialised:
+                raise
+            self.specialised = True
+            self._last = loaded = self._with_contents(given, none)
+            results = loaded.call(given)
         return tuple(gathered(o.type, o.name, results) for o in self._model.graph.output)
 
     def report(self) -> Report | None:
@@ -139,6 +153,12 @@ class HeadraceRep(BackendRep):
             except HeadraceError as refused:
                 if not _curable(refused):
                     raise
+        return self._with_contents(given, dims)
+
+    def _with_contents(self, given: Mapping[str, Any], dims: Mapping[str, int]) -> _Loaded:
+        """The module with every input compiled in that may decide about shapes."""
+        structured = [v for v in self._model.graph.input if is_structured([v])]
+        examples = {v.name: given.get(v.name) for v in structured}
         tensors = {n: a for n, a in given.items() if n not in examples}
         constants = {n: np.asarray(a) for n, a in tensors.items() if _decides_shapes(a)}
         return self._kept(constants, examples, dims)
@@ -175,7 +195,7 @@ class HeadraceRep(BackendRep):
             shutil.rmtree(folder, ignore_errors=True)
             raise
         names = tuple(info.name for info in module.inputs)
-        made = self._loaded[key] = _Loaded(module, names, folder)
+        made = self._loaded[key] = _Loaded(module, names, folder, bool(constants))
         return made
 
 

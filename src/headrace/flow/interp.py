@@ -45,33 +45,35 @@ def run(model: Model, inputs: Mapping[str, Array], function: str = "main") -> di
 
     def one(
         entry: FuncOp, values: Mapping[str, Array], dims: Mapping[str, int]
-    ) -> dict[str, Array]:
+    ) -> tuple[dict[str, Array], dict[str, int]]:
         arrays = [np.asarray(values[n]) for n in argument_names(entry)]
-        outputs = evaluate_function(model, arrays, entry.sym_name.data, dims)
-        return dict(zip(result_names(entry), outputs, strict=True))
+        outputs, solved = _evaluate(model, entry, arrays, dims)
+        return dict(zip(result_names(entry), outputs, strict=True)), solved
 
     return run_chain(lambda name: find_function(model, name), function, inputs, one)
 
 
 def evaluate_function(
-    model: Model,
-    inputs: Sequence[Array],
-    function: str = "main",
-    known: Mapping[str, int] | None = None,
+    model: Model, inputs: Sequence[Array], function: str = "main"
 ) -> list[Array]:
-    """The results of a function for inputs in order, some dimensions known.
+    """The results of a function for inputs in order.
 
     Raises:
         HeadraceError HR4001: the inputs do not fit the declared types.
         HeadraceDefect HR92xx: an operation without meaning.
     """
-    entry = find_function(model, function)
+    return _evaluate(model, find_function(model, function), inputs, {})[0]
+
+
+def _evaluate(
+    model: Model, entry: FuncOp, inputs: Sequence[Array], known: Mapping[str, int]
+) -> tuple[list[Array], dict[str, int]]:
     names = argument_names(entry)
     block = entry.body.block
     declared = [(n, shape_of(v)) for n, v in zip(names, block.args, strict=True)]
     dims = solve_dimensions(declared, [np.shape(i) for i in inputs], known)
-    machine = _Machine(model, dims)
-    return machine.block(block, dict(zip(block.args, map(np.asarray, inputs), strict=True)))
+    values: Values = dict(zip(block.args, map(np.asarray, inputs), strict=True))
+    return _Machine(model, dims).block(block, values), dims
 
 
 def run_kernel(kernel: Kernel, inputs: Sequence[Array], dims: Mapping[str, int]) -> list[Array]:

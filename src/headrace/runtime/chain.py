@@ -90,7 +90,8 @@ class ChainExecutor:
         values = dict(zip(matcher.names, arrays, strict=True))
         dims = dict[str, int]()
         for part in self._parts:
-            values.update(part.run_named(values, dims))
+            outputs, dims = part.run_named(values, dims)
+            values.update(outputs)
             following = part.function.following
             for name, output in following.sizes if following is not None else ():
                 dims[name] = self._size(name, values[output])

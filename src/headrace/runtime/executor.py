@@ -108,8 +108,14 @@ class Executor:
                 return False
         return True
 
-    def run_named(self, values: Mapping[str, Any], dims: Mapping[str, int]) -> dict[str, Any]:
-        """One step on the arrays of its inputs' names, some dimensions known: by name."""
+    def run_named(
+        self, values: Mapping[str, Any], dims: Mapping[str, int]
+    ) -> tuple[dict[str, Any], dict[str, int]]:
+        """One step on the arrays of its inputs' names: outputs by name, and all dimensions.
+
+        Args:
+            dims: those that are known.
+        """
         arrays = self.matcher.bind((), {n: values[n] for n in self.matcher.names})
         key = (*[array.shape for array in arrays], *sorted(dims.items()))
         prepared = self._prepared.get(key)
@@ -119,7 +125,7 @@ class Executor:
         start = perf_counter_ns()
         prepared.step.run(arrays, results)
         self._session.note_step(self, prepared, perf_counter_ns() - start)
-        return dict(self._outputs(results).items())
+        return dict(self._outputs(results).items()), dict(prepared.plan.dims)
 
     def prepare(self, arrays: Sequence[Any]) -> Prepared:
         """The prepared plan for arrays of these shapes, made where there is none."""

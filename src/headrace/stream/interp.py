@@ -85,7 +85,7 @@ def run_program(
 
     def one(
         found: FuncOp, values: Mapping[str, Any], dims: Mapping[str, int]
-    ) -> dict[str, Any]:
+    ) -> tuple[dict[str, Any], dict[str, int]]:
         return _run_function(model, kernels, found, values, dims, machine_type or Machine)
 
     return run_chain(find, function, inputs, one)
@@ -98,7 +98,7 @@ def _run_function(
     inputs: Mapping[str, Any],
     known: Mapping[str, int],
     machine_type: type[Machine],
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], dict[str, int]]:
     arguments = function.body.block.args
     given = [a for a in arguments if argument_io(a) == "input"]
     arrays = [np.asarray(inputs[argument_name(a)]) for a in given]
@@ -120,12 +120,13 @@ def _run_function(
             buffers[argument] = buffers[place]
     machine = machine_type(model, kernels, dims)
     machine.run(function.body.block, buffers)
-    return {
+    found = {
         argument_name(a): buffers[a]
         .view(dtype_of(_type(a)).numpy_dtype)
         .reshape(_shape(a, dims))
         for a in outputs
     }
+    return found, dims
 
 
 def _type(argument: BlockArgument) -> Any:

@@ -368,10 +368,12 @@ def run(model: Model, inputs: Mapping[str, Array], function: str = "main") -> di
 
     def one(
         entry: FuncOp, values: Mapping[str, Array], dims: Mapping[str, int]
-    ) -> dict[str, Array]:
+    ) -> tuple[dict[str, Array], dict[str, int]]:
         arrays = [np.asarray(values[n]) for n in argument_names(entry)]
-        outputs = evaluate_function(entry, arrays, dims, read)
-        return dict(zip(result_names(entry), outputs, strict=True))
+        block = entry.body.blocks[0]
+        solved = _check_inputs(entry, block, arrays, dims)
+        outputs = _evaluate_block(block, arrays, solved, read)
+        return dict(zip(result_names(entry), outputs, strict=True)), solved
 
     return run_chain(lambda name: find_function(model, name), function, inputs, one)
 

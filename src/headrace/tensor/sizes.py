@@ -100,8 +100,12 @@ def _pairs(function: FuncOp, key: str) -> tuple[tuple[str, str], ...]:
     return tuple((row[0], row[1]) for row in rows)
 
 
-Evaluate = Callable[[FuncOp, Mapping[str, Any], Mapping[str, int]], Mapping[str, Any]]
-"""One function on named arrays, some dimensions known: its outputs by name."""
+Evaluate = Callable[
+    [FuncOp, Mapping[str, Any], Mapping[str, int]],
+    tuple[Mapping[str, Any], Mapping[str, int]],
+]
+"""One function on named arrays, some dimensions known: its outputs by name, and all
+dimensions."""
 
 
 def defined_size(symbol: str, value: Any) -> int:
@@ -127,8 +131,9 @@ def run_chain(
     values, dims = dict(inputs), dict[str, int]()
     first = function = find(name)
     while True:
-        outputs = evaluate(function, values, dims)
+        outputs, solved = evaluate(function, values, dims)
         values.update(outputs)
+        dims.update(solved)
         following = read_next(function)
         if following is None:
             break

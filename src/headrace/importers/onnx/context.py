@@ -24,6 +24,13 @@ _MOST_DECIDED = 8
 """The most elements of a tensor of sizes that is read back."""
 
 
+_READS_BACK = frozenset(
+    ("ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Slice", "Tile", "TopK")
+)
+"""Operators whose sizes may be read back: right for every size that is not negative, and
+simple formulas of it (those of Resize are cases, those of Reshape equations)."""
+
+
 class NodeContext:
     """One node being imported.
 
@@ -135,16 +142,13 @@ class NodeContext:
             found = self._decided_sizes(index) if known is None else sizes_array(known)
         return list(found.reshape(-1))
 
-    def knows_sizes(self, index: int) -> bool:
-        """Whether the elements of an integer input are sizes without being read back."""
-        return self.value(index).sizes is not None or self.known(index) is not None
-
     def _decided_sizes(self, index: int) -> Any:
         """The elements of an integer input that data decides, each a new dimension."""
         value = self.value(index)
         count = product(value.shape)
         few = count.is_constant and count.value <= _MOST_DECIDED
-        if not few or not value.dtype.is_integer or self.build.depth:
+        may = self.node.op_type in _READS_BACK and not self.node.domain
+        if not may or not few or not value.dtype.is_integer or self.build.depth:
             raise self.data_dependent(index)
         flat = self.build.reshape(self.build.convert(self.data(index), I64), (count,))
         found: list[Expr] = []

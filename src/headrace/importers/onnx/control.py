@@ -7,7 +7,7 @@ trips are written out, so that shapes may change from trip to trip.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from xdsl.ir import Block, SSAValue
@@ -111,7 +111,8 @@ class _Trip:
 
 def _loop(at: GraphImporter, c: NodeContext, scope: Scope) -> list[Value | None]:
     body = _graph(c, "body")
-    limit = _limit(c)
+    carried_count = max(0, len(c.inputs) - 2)
+    limit = _limit(c, stacks=len(body.output) > 1 + carried_count)
     first = _truth(c, c.value(1)) if c.has(1) else True
     carried = [c.value(n) for n in range(2, len(c.inputs))]
 
@@ -147,13 +148,20 @@ class _Changes(ValueError):
     """A value changes from trip to trip, so that only a written out loop can have it."""
 
 
-def _limit(c: NodeContext) -> Expr | SSAValue | None:
-    """The number of trips: a size, a scalar that data decides, or None where there is none."""
+def _limit(c: NodeContext, stacks: bool) -> Expr | SSAValue | None:
+    """The number of trips: a size, a scalar that data decides, or None where there is none.
+
+    Where values are stacked it is always a size: one that is read back if need be.
+    """
     if not c.has(0):
         return None
     value = c.value(0)
     if value.sizes is None and c.known(0) is None:
-        return c.build.reshape(c.data(0), ())
+        number = c.build.reshape(c.data(0), ())
+        if not stacks:
+            return number
+        number = c.build.binary("maximum", number, c.build.scalar(0, I64))
+        return c.decided_size(number, None)
     return c.size(0)
 
 
@@ -237,7 +245,7 @@ def _real_loop(
         early[0] |= made.goes_on is not True
         flag = None if made.goes_on else at.build.reshape(at.materialise(made.flag), ())
         if made.stacked and not isinstance(limit, Expr):
-            raise _Changes("data decides how often the loop runs, and values are stacked")
+            raise _Changes("values are stacked, and nothing bounds how often the loop runs")
         return Stepped(
             [at.materialise(v) for v in made.carried],
             [at.materialise(v) for v in made.stacked],
@@ -247,7 +255,9 @@ def _real_loop(
     flag = None if first else at.build.reshape(c.data(1), ())
     made = counted_loop(at.build, limit, start, step, goes_on=flag)
     if made.kept and early[0]:
-        raise _Changes("data decides how often the loop runs, and values are stacked")
+        trips = c.decided_size(made.count, limit if isinstance(limit, Expr) else None)
+        rows = [c.slice_axis(v, 0, 0, trips) for v in made.kept]
+        made = replace(made, kept=rows)
     return [Value("", dtype_of(v), shape_of(v), ssa=v) for v in (*made.carried, *made.kept)]
 
 

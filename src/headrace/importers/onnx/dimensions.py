@@ -80,7 +80,7 @@ class Dimensions:
     def decided(self, stem: str, most: int | None) -> Expr:
         """A new name for a size that data decides: 0 or more, at most `most`."""
         name = self._unique(stem)
-        self._names[f"{stem} (data)"] = name
+        self._names[f"{name} (data)"] = name
         self.defined.append(name)
         self.ranges[name] = (0, most)
         return dim(name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from xdsl.ir import SSAValue
 
 from headrace.base.dtypes import I64
-from headrace.base.symbols import Expr, as_expr, product
+from headrace.base.symbols import Expr, as_expr
 from headrace.importers.onnx.context import NodeContext
 from headrace.importers.onnx.registry import onnx_op
 from headrace.ir.types import dtype_of, shape_of
@@ -214,19 +214,3 @@ def gather_nd(c: NodeContext) -> SSAValue:
         index_vector_dim=rank,
         slice_sizes=[*[_ONE] * (batch + width), *rest],
     )
-
-
-@onnx_op("Compress")
-def compress(c: NodeContext) -> SSAValue:
-    """Keeps places where a constant condition holds."""
-    import numpy as np
-
-    x = c.data(0)
-    condition = c.constant(1).astype(bool)
-    axis = 0
-    if c.has_attribute("axis"):
-        axis = c.axis("axis", len(shape_of(x)), 0)
-    else:
-        x = c.build.reshape(x, (product(shape_of(x)),))
-    kept = np.nonzero(condition)[0].astype(np.int64)
-    return c.build.take(x, c.as_data(c.from_array(kept)), axis)

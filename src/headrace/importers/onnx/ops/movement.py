@@ -63,13 +63,8 @@ def reshape_to(c: NodeContext, operand: SSAValue, shape: Sequence[Expr]) -> SSAV
 
 @onnx_op("Reshape")
 def reshape(c: NodeContext) -> SSAValue:
-    """The shape is an attribute before opset 5, then an input.
-
-    Sizes that data decides could have any number of elements, so there are none here.
-    """
+    """The shape is an attribute before opset 5, then an input."""
     x = c.data(0)
-    if c.opset >= 5 and not c.knows_sizes(1):
-        raise c.data_dependent(1)
     wanted = [as_expr(s) for s in c.ints("shape") or []] if c.opset < 5 else c.sizes(1)
     return reshape_to(c, x, solve_reshape(c, shape_of(x), wanted))
 

@@ -143,6 +143,7 @@ SHARED_CODES = {
     "HR1001": "text that does not parse, in any dialect",
     "HR3105": "the file changed since it was opened",
     "HR4001": "inputs that do not fit, for the oracle and for devices",
+    "HR4015": "a size read back that cannot be one, for the oracle and for devices",
     "HR4007": "a function that is not there, for the oracle and for devices",
 }
 """Codes raised in more than one part of the package, and their one meaning."""

@@ -13,7 +13,8 @@ is written with the fewest names.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from headrace.base.symbols import (
@@ -46,6 +47,7 @@ class Dimensions:
         ranges: name -> (least, greatest or None); sizes are at least 1 unless given.
         user_names: name -> how the user's file spells it.
         defined: names of sizes that data decides.
+        branch_ranges: by branch, bounds that only hold there.
     """
 
     choices: Mapping[str, DimensionChoice]
@@ -54,6 +56,10 @@ class Dimensions:
         default_factory=dict[str, "tuple[int, int | None]"]
     )
     user_names: dict[str, str] = field(default_factory=dict[str, str])
+    branch_ranges: dict[str, dict[str, tuple[int, int | None]]] = field(
+        default_factory=dict[str, "dict[str, tuple[int, int | None]]"]
+    )
+    _in_branch: bool = False
     defined: list[str] = field(default_factory=list[str])
     _names: dict[str, str] = field(default_factory=dict[str, str])
 
@@ -130,6 +136,35 @@ class Dimensions:
     def spellings(self) -> tuple[str, ...]:
         """Every name that a user may call a dimension by, sorted."""
         return tuple(sorted({*self._names, *self._names.values()}))
+
+    @contextmanager
+    def within(self, branch: str) -> Generator[None, None, None]:
+        """Bounds that are learned in here hold where data takes this branch.
+
+        In a branch within a branch they hold for the outer one: what it knows may decide
+        about the inner one when compiling.
+        """
+        if self._in_branch:
+            yield
+            return
+        outer = self.ranges
+        self._in_branch = True
+        self.ranges = {**outer, **self.branch_ranges.get(branch, {})}
+        try:
+            yield
+        finally:
+            changed = {n: r for n, r in self.ranges.items() if outer.get(n) != r}
+            self.branch_ranges[branch] = changed
+            self.ranges = outer
+            self._in_branch = False
+
+    def join(self, branches: Sequence[str]) -> None:
+        """Where all branches bound a name, some of them must fit: a bound of all."""
+        found = [self.branch_ranges.get(branch, {}) for branch in branches]
+        for name in sorted(set.intersection(*(set(f) for f in found))):
+            lows, highs = zip(*(f[name] for f in found), strict=True)
+            high = None if None in highs else max(h for h in highs if h is not None)
+            self.ranges[name] = (min(lows), high)
 
     # -- what is known --------------------------------------------------------
 

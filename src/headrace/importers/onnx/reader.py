@@ -214,7 +214,7 @@ def _build(
         module.attributes["hr.dimension_names"] = ArrayAttr(
             [ArrayAttr([StringAttr(n), StringAttr(t)]) for n, t in spelled.items()]
         )
-    dims.raise_least_sizes({s for o in block.walk() for r in o.results for s in shape_of(r)})
+    dims.raise_least_sizes({s for o in block.ops for r in o.results for s in shape_of(r)})
     used = _used_names([s for leaf in leaves for s in leaf.shape]) | set(dims.defined)
     ranges = {n: r for n, r in dims.ranges.items() if n in used}
     return Model(module, importer.parameters, Path(name).stem, ranges, dims.spellings)

@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx_graphs import check_on_cpu
 
+import headrace
 from headrace.base.errors import HeadraceError
 from headrace.importers.onnx.reader import import_model
 
@@ -44,6 +45,41 @@ def test_a_branch_that_data_takes(condition: bool, tmp_path: Path) -> None:
     model = parsed(BRANCH)
     assert operations(model, "tensor.if") == 1
     check_on_cpu(model, {"x": BIG, "c": np.array(condition)}, tmp_path, tolerance=1e-4)
+
+
+EACH_ITS_SIZE = """
+agraph (float[n, m] x, bool c) => (float[n] y) {
+  axis = Constant <value = int64[1] {1}> ()
+  four = Constant <value = int64[1] {4}> ()
+  nine = Constant <value = int64[1] {9}> ()
+  last = Constant <value = int64[1] {100}> ()
+  y = If (c) <
+    then_branch = g () => (float[n] t) {
+      a = Slice (x, four, last, axis)  b = Squeeze (a, axis)  t = Exp (b) },
+    else_branch = h () => (float[n] u) {
+      d = Slice (x, nine, last, axis)  e = Squeeze (d, axis)  f = Cos (e)  g1 = Sin (f)
+      h1 = Cos (g1)  i1 = Sin (h1)  j1 = Cos (i1)  k1 = Sin (j1)  l1 = Cos (k1)  u = Neg (l1) }
+  >
+}
+"""
+
+
+def test_bounds_that_a_branch_implies_hold_in_that_branch(tmp_path: Path) -> None:
+    """A squeeze wants size 1: the branches want 5 and 10 columns; silero_vad is of this kind."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 21]>\n' + EACH_ITS_SIZE
+    )
+    assert import_model(model).dimension_ranges["m"] == (5, 10)
+    x = np.arange(20, dtype=np.float32).reshape(2, 10)
+    path = tmp_path / "branches.hrx"
+    headrace.compile(headrace.from_onnx(model), path)
+    with headrace.load(path) as module:
+        (y,) = module(x=x[:, :5].copy(), c=np.array(True))
+        np.testing.assert_allclose(y, np.exp(x[:, 4]), rtol=1e-5)
+        (z,) = module(x=x, c=np.array(False))
+        assert np.isfinite(z).all()
+        # Sizes of one branch and the condition of the other: no answer is the answer.
+        assert np.isnan(module(x=x, c=np.array(True))[0]).all()
 
 
 def test_branches_of_different_rank_are_refused() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import headrace
 from headrace.artifact.reader import open_artifact
 from headrace.base.errors import HeadraceError
 from headrace.plan.planner import prepare
@@ -165,3 +166,39 @@ def test_wrong_calls_are_refused_alike(device, streaming_path):
             module(np.zeros((1, 5), np.float32))
         with pytest.raises(HeadraceError, match="HR3202"):
             module.weight_budget = 1
+
+
+UPDATE = """
+func.func public @main(%cache: tensor<4x64x8xf32> {tf.aliasing_output = 0 : i32},
+    %row: tensor<4x1x8xf32>, %at: tensor<i32>) -> (tensor<4x64x8xf32>, tensor<4x8xf32>) {
+  %zero = stablehlo.constant dense<0> : tensor<i32>
+  %none = stablehlo.constant dense<0.0> : tensor<f32>
+  %next = stablehlo.dynamic_update_slice %cache, %row, %zero, %at, %zero
+    : (tensor<4x64x8xf32>, tensor<4x1x8xf32>, tensor<i32>, tensor<i32>, tensor<i32>)
+    -> tensor<4x64x8xf32>
+  %sum = stablehlo.reduce(%next init: %none) applies stablehlo.add across dimensions = [1]
+    : (tensor<4x64x8xf32>, tensor<f32>) -> tensor<4x8xf32>
+  return %next, %sum : tensor<4x64x8xf32>, tensor<4x8xf32>
+}
+"""
+
+
+def test_an_output_takes_the_place_of_an_input(device, tmp_path):
+    if device.name == "null":
+        pytest.skip("the null device computes nothing")
+    (tmp_path / "update.mlir").write_text(UPDATE)
+    path = headrace.compile(
+        tmp_path / "update.mlir", tmp_path / "update.hrx", targets=(device.device_class,)
+    )
+    cache = np.random.default_rng(1).standard_normal((4, 64, 8), np.float32)
+    row = np.random.default_rng(2).standard_normal((4, 1, 8), np.float32)
+    with load_module(path, device=device) as module:
+        for place, donate in ((7, False), (0, True), (63, True)):
+            before = cache.copy()
+            wanted = cache.copy()
+            wanted[:, place : place + 1] = row
+            after, total = module(cache, row, np.int32(place), donate=donate)
+            assert (after == wanted).all()
+            np.testing.assert_allclose(total, wanted.sum(1), rtol=1e-4, atol=1e-4)
+            assert donate or (cache == before).all()
+            cache = after

@@ -82,7 +82,7 @@ class VulkanStep:
             [resources[s.resource].size_bytes.evaluate(dims) for s in signatures]
             for signatures in (function.inputs, function.outputs)
         ]
-        self._inputs, self._outputs = state.stage(*self._sizes)
+        self._stage()
         self._generation = state.generation
         self._made_for = (-1, -1)
         self._recording = False
@@ -99,6 +99,12 @@ class VulkanStep:
         self._runs: dict[int, Run] = {}
         self._conditions: dict[int, int] = {}
         self._inputs_copied = self._outputs_copied = 0
+
+    def _stage(self) -> None:
+        """Where inputs and outputs stand; one that takes an input's place stands in it."""
+        self._inputs, self._outputs = self._state.stage(*self._sizes)
+        for after, before in self._function.aliases:
+            self._outputs[after] = self._inputs[before]
 
     def _drop(self) -> None:
         self._handles.close()
@@ -117,7 +123,7 @@ class VulkanStep:
                 self._weights.begin_step(self._plan)
                 if self._made_for != (self._weights.generation, self._state.staged):
                     self._drop()
-                    self._inputs, self._outputs = self._state.stage(*self._sizes)
+                    self._stage()
                     self._handles.made = self._make_commands()
                     self._made_for = self._weights.generation, self._state.staged
                 for array, external in zip(inputs, self._inputs, strict=True):

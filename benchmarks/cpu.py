@@ -17,6 +17,8 @@ import os
 # Numpy and onnxruntime are measured as they come: see the note on OPENBLAS_CORETYPE.
 os.environ.pop("OPENBLAS_CORETYPE", None)
 os.environ.pop("OPENBLAS_L2_SIZE", None)
+# Modules are kept compiled between processes, as they are for users.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import argparse
 import platform

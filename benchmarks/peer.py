@@ -14,6 +14,8 @@ import os
 # Numpy and all peers are measured as they come: see the note on OPENBLAS_CORETYPE.
 os.environ.pop("OPENBLAS_CORETYPE", None)
 os.environ.pop("OPENBLAS_L2_SIZE", None)
+# Modules are kept compiled between processes, as they are for users.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ["OMP_NUM_THREADS"] = "2"
 
 import json

@@ -141,6 +141,8 @@ class CpuStep:
         self._records: Any = (ctypes.c_uint64 * (2 * max(1, len(plan.commands))))()
         self._fetch_records: Any = (ctypes.c_uint64 * (2 * max(1, len(plan.fetches))))()
         self._steps = 0
+        self._staged: list[tuple[int, int, int]] = []
+        self._staged_bytes = 0
         self._context = RunContext(device.threads)
         self._context_address = self._context.address
         self._words = words = self._context.words
@@ -178,27 +180,29 @@ class CpuStep:
 
     def _run_staged(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Copies what is not aligned into and out of the session's staging buffer."""
-        addresses = self._addresses
-        place = self._state.stage(sum([_aligned(a.nbytes) for a in (*inputs, *outputs)]))
-        number = 0
+        # A step's arrays always have the same sizes: their places are found once.
+        if not self._staged:
+            self._place((*inputs, *outputs))
+        addresses, given = self._addresses, len(inputs)
+        base = self._state.stage(self._staged_bytes)
         back: list[tuple[int, int, int]] = []
-        for array in inputs:
-            if (address := addresses[number]) & _UNALIGNED:
-                size = array.nbytes
-                _copy(place, address, size)
-                addresses[number] = place
-                place += _aligned(size)
-            number += 1
-        for array in outputs:
-            if (address := addresses[number]) & _UNALIGNED:
-                size = array.nbytes
-                back.append((address, place, size))
-                addresses[number] = place
-                place += _aligned(size)
-            number += 1
+        for number, offset, size in self._staged:
+            address = addresses[number]
+            if address & _UNALIGNED:
+                addresses[number] = place = base + offset
+                if number < given:
+                    _copy(place, address, size)
+                else:
+                    back.append((address, place, size))
         self._run()
         for address, at, size in back:
             _copy(address, at, size)
+
+    def _place(self, arrays: Sequence[Any]) -> None:
+        """Gives every array a place of its own in the staging buffer."""
+        for number, array in enumerate(arrays):
+            self._staged.append((number, self._staged_bytes, array.nbytes))
+            self._staged_bytes += _aligned(array.nbytes)
 
     def _run(self) -> None:
         if self._generation != self._state.generation:

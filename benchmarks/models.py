@@ -25,6 +25,8 @@ import numpy as np
 from networks.plans import BERT_BASE, CACHED, GPT2_SMALL, MINILM, PROMPT
 
 Arrays = dict[str, np.ndarray]
+CACHES = {"past_*": "present_*"}
+"""Outputs that take the place of inputs, where a model has caches."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,10 @@ class Model:
     jax_network: Callable[[], Callable[..., Any]]
     text: bool = False
     pictures: bool = False
+
+    @property
+    def has_caches(self) -> bool:
+        return any(name.startswith("past_") for name in self.inputs(0))
 
     def stablehlo_inputs(self, inputs: Mapping[str, np.ndarray]) -> Arrays:
         """The ONNX file's inputs as the StableHLO file takes them."""

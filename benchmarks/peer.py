@@ -29,9 +29,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from models import MODELS, Arrays, Model, torch_network
+from models import CACHES, MODELS, Arrays, Model, torch_network
 
 THREADS = 2
+IN_PLACE = "headrace, caches in place"
+"""The peer that only models with caches have."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,25 @@ def headrace_onnx(model: Model, folder: Path, inputs: Arrays, reuse: bool) -> Re
 
 def headrace_stablehlo(model: Model, folder: Path, inputs: Arrays, reuse: bool) -> Ready:
     return _headrace(model, folder, ".mlir", model.stablehlo_inputs(inputs), reuse)
+
+
+def headrace_in_place(model: Model, folder: Path, inputs: Arrays, reuse: bool) -> Ready:
+    """The caches are given away: only their new rows are written."""
+    import headrace
+    from headrace.runtime.arrays import aligned_array
+
+    source, compiled = folder / f"{model.name}.onnx", folder / f"{model.name}.in_place.hrx"
+    _, seconds = timed(lambda: headrace.compile(source, compiled, aliases=CACHES))
+    module = headrace.load(compiled, weight_budget="max", threads=THREADS)
+    arrays: list[Any] = []
+    for array in inputs.values():
+        arrays.append(aligned_array(array.shape, array.dtype))
+        arrays[-1][...] = array
+    return Ready(
+        lambda: module(*arrays, donate=True),
+        None if reuse else seconds,
+        version("headrace"),
+    )
 
 
 def onnxruntime(model: Model, folder: Path, inputs: Arrays, reuse: bool) -> Ready:
@@ -192,6 +213,7 @@ def torch_compile(model: Model, folder: Path, inputs: Arrays, reuse: bool) -> Re
 PEERS: dict[str, Callable[[Model, Path, Arrays, bool], Ready]] = {
     "headrace": headrace_onnx,
     "headrace, StableHLO": headrace_stablehlo,
+    IN_PLACE: headrace_in_place,
     "onnxruntime": onnxruntime,
     "OpenVINO": openvino,
     "IREE": iree,

@@ -19,6 +19,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from models import MODELS
+from peer import IN_PLACE
 
 BLOCKS = 8
 BLOCK_S = 0.35
@@ -89,6 +90,8 @@ class Peer:
 
 def measure(model: str, names: Sequence[str], folder: Path, reuse: bool) -> dict[str, Any]:
     """Every peer's result for one model, by name."""
+    if not MODELS[model].has_caches:
+        names = [name for name in names if name != IN_PLACE]
     peers: list[Peer] = []
     try:
         peers.extend(Peer(name, model, folder, reuse) for name in names)

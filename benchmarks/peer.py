@@ -71,18 +71,22 @@ def run(command: list[str], **environment: str) -> float:
 # -- the peers -------------------------------------------------------------------------
 
 
-def _headrace(model: Model, folder: Path, suffix: str, inputs: Arrays, reuse: bool) -> Ready:
-    source, compiled = folder / f"{model.name}{suffix}", folder / f"{model.name}{suffix}.hrx"
+def _compiled(source: Path, compiled: Path, reuse: bool, *options: str) -> float | None:
+    """Compiles in a child; seconds, or None where what was there is taken."""
     command = [
         *(sys.executable, "-m", "headrace", "compile"),
-        *(str(source), "--target", "cpu", "-o", str(compiled)),
+        *(str(source), "--target", "cpu", "-o", str(compiled), *options),
     ]
     if reuse:
         run(command)  # with the user's cache: nothing to do where nothing changed
-        seconds = None
-    else:
-        with tempfile.TemporaryDirectory() as cold:
-            seconds = run(command, HEADRACE_CACHE_DIR=cold)
+        return None
+    with tempfile.TemporaryDirectory() as cold:
+        return run(command, HEADRACE_CACHE_DIR=cold)
+
+
+def _headrace(model: Model, folder: Path, suffix: str, inputs: Arrays, reuse: bool) -> Ready:
+    source, compiled = folder / f"{model.name}{suffix}", folder / f"{model.name}{suffix}.hrx"
+    seconds = _compiled(source, compiled, reuse)
     import headrace
 
     module = headrace.load(compiled, weight_budget="max", threads=THREADS)
@@ -100,21 +104,18 @@ def headrace_stablehlo(model: Model, folder: Path, inputs: Arrays, reuse: bool) 
 
 def headrace_in_place(model: Model, folder: Path, inputs: Arrays, reuse: bool) -> Ready:
     """The caches are given away: only their new rows are written."""
+    source, compiled = folder / f"{model.name}.onnx", folder / f"{model.name}.in_place.hrx"
+    aliases = [f"--alias={old}={new}" for old, new in CACHES.items()]
+    seconds = _compiled(source, compiled, reuse, *aliases)
     import headrace
     from headrace.runtime.arrays import aligned_array
 
-    source, compiled = folder / f"{model.name}.onnx", folder / f"{model.name}.in_place.hrx"
-    _, seconds = timed(lambda: headrace.compile(source, compiled, aliases=CACHES))
     module = headrace.load(compiled, weight_budget="max", threads=THREADS)
     arrays: list[Any] = []
     for array in inputs.values():
         arrays.append(aligned_array(array.shape, array.dtype))
         arrays[-1][...] = array
-    return Ready(
-        lambda: module(*arrays, donate=True),
-        None if reuse else seconds,
-        version("headrace"),
-    )
+    return Ready(lambda: module(*arrays, donate=True), seconds, version("headrace"))
 
 
 def onnxruntime(model: Model, folder: Path, inputs: Arrays, reuse: bool) -> Ready:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 import headrace
-from models import MODELS, Arrays, Model
+from models import CACHES, MODELS, Arrays, Model
+from networks.plans import PROMPT
 
 TOLERANCE = 1e-4
 """Largest error allowed, of the largest value of an output."""
@@ -49,19 +50,60 @@ def answers(model: Model, compiled: Path, suffix: str, inputs: list[Arrays]) -> 
     return found
 
 
-def agreements(model: Model, ours: list[list[Any]], theirs: list[list[Any]]) -> list[Agreement]:
+def agreements(
+    name: str, outputs: Sequence[str], ours: list[list[Any]], theirs: list[list[Any]]
+) -> list[Agreement]:
+    """How each output compares, over all inputs."""
     found: list[Agreement] = []
-    for number, name in enumerate(model.outputs):
+    for number, output in enumerate(outputs):
         mine = [np.float64(answer[number]) for answer in ours]
         peers = [np.float64(answer[number]) for answer in theirs]
         largest = max(float(np.abs(p).max()) for p in peers)
         for m, p in zip(mine, peers, strict=True):
             if m.shape != p.shape:
-                raise SystemExit(f"{model.name}: {name} is {m.shape}, should be {p.shape}")
+                raise SystemExit(f"{name}: {output} is {m.shape}, should be {p.shape}")
         errors = [np.abs(m - p).max() / largest for m, p in zip(mine, peers, strict=True)]
         worst = float("inf") if any(np.isnan(e) for e in errors) else float(max(errors))
-        found.append(Agreement(name, worst, float(np.abs(peers[0] - peers[1]).max() / largest)))
+        found.append(
+            Agreement(output, worst, float(np.abs(peers[0] - peers[1]).max() / largest))
+        )
     return found
+
+
+STEPS = 4
+"""Tokens decoded after the prompt."""
+
+
+def conversation(folder: Path) -> list[Agreement]:
+    """GPT-2 as one file of two entries, its caches updated in place, against onnxruntime
+    given the same tokens: the prompt, then a few steps, for two prompts."""
+    import onnxruntime
+
+    prefill, decode = MODELS["gpt2_prefill"], MODELS["gpt2_decode"]
+    sources = {"prefill": folder / "gpt2_prefill.onnx", "decode": folder / "gpt2_decode.onnx"}
+    compiled = headrace.compile(sources, folder / "gpt2.hrx", aliases=CACHES)
+    sessions = {name: onnxruntime.InferenceSession(path) for name, path in sources.items()}
+    prompts = [prefill.inputs(seed) for seed in (0, 1)]
+    ours: list[list[Any]] = [[], []]
+    theirs: list[list[Any]] = [[], []]
+    with headrace.load(compiled, weight_budget="max", threads=2) as module:
+        first, next_ = module.entry("prefill"), module.entry("decode")
+        for number, prompt in enumerate(prompts):
+            tokens, *caches = prompt.values()
+            logits, *mine = first(tokens, *(c.copy() for c in caches), donate=True)
+            other, *peers = sessions["prefill"].run(None, prompt)
+            ours[number].append(np.array(logits))
+            theirs[number].append(other)
+            for step in range(STEPS):
+                token = np.argmax(other, -1).reshape(1, 1)
+                position = np.array(PROMPT + step, np.int64)
+                logits, *mine = next_(token, position, *mine, donate=True)
+                given = dict(zip(decode.inputs(0), (token, position, *peers), strict=True))
+                other, *peers = sessions["decode"].run(None, given)
+                ours[number].append(np.array(logits))
+                theirs[number].append(other)
+    steps = [f"logits {n}" for n in range(STEPS + 1)]
+    return agreements("gpt2.hrx", steps, ours, theirs)
 
 
 def correct(folder: Path, names: Sequence[str]) -> None:
@@ -85,19 +127,27 @@ def correct(folder: Path, names: Sequence[str]) -> None:
             compiled = folder / f"{source.name}.hrx"
             try:
                 headrace.compile(source, compiled)
-                found = agreements(model, answers(model, compiled, suffix, inputs), theirs)
+                mine = answers(model, compiled, suffix, inputs)
+                found = agreements(name, model.outputs, mine, theirs)
             except headrace.HeadraceError as refused:
                 failed += 1
                 print(
                     f"| {source.name} | {str(refused).splitlines()[0]} | | | no |", flush=True
                 )
                 continue
-            holds = all(agreement.holds for agreement in found)
-            failed += not holds
-            print(
-                f"| {source.name} | {len(found)} | {max(a.error for a in found):.1e} "
-                f"| {min(a.difference for a in found):.2f} | {'yes' if holds else 'no'} |",
-                flush=True,
-            )
+            failed += not _print_row(source.name, found)
+    if not names or "gpt2_decode" in names:
+        title = f"gpt2.hrx: prompt, {STEPS} tokens, caches in place"
+        failed += not _print_row(title, conversation(folder))
     if failed:
         raise SystemExit(f"{failed} files do not hold")
+
+
+def _print_row(title: str, found: Sequence[Agreement]) -> bool:
+    holds = all(agreement.holds for agreement in found)
+    print(
+        f"| {title} | {len(found)} | {max(a.error for a in found):.1e} "
+        f"| {min(a.difference for a in found):.2f} | {'yes' if holds else 'no'} |",
+        flush=True,
+    )
+    return holds

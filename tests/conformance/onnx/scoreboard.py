@@ -77,6 +77,12 @@ class Recording(HeadraceBackend):
         cls.last = super().prepare(model, cls.on, **kwargs)
         return cls.last
 
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """The suite's CPU tests are what runs, on any device: none is opened in a process
+        that workers are forked from."""
+        return device == "CPU"
+
 
 @cache
 def load_tests() -> dict[str, Any]:
@@ -283,9 +289,13 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--sample", type=int, help="only so many, by the hash of their names")
     parser.add_argument("--device", default="CPU", help="CPU, CUDA or VULKAN")
+    parser.add_argument("--list", type=Path, help="a file of names: only these")
     parser.add_argument("--failures", type=Path, help="a file for the failures")
     given = parser.parse_args()
     names = [n for n in sorted(load_tests()) if re.search(given.k, n)]
+    if given.list:
+        listed = set(given.list.read_text().split())
+        names = [n for n in names if n in listed]
     if given.sample:
         names = sampled(names, given.sample)
 

@@ -111,7 +111,7 @@ class HeadraceRep(BackendRep):
             if refused.diagnostics[0].code != "HR4015" or loaded.specialised:
                 raise
             self.specialised = True
-            self._last = loaded = self._with_contents(given, none)
+            self._last = loaded = self._with_contents(given)
             results = loaded.call(given)
         return tuple(gathered(o.type, o.name, results) for o in self._model.graph.output)
 
@@ -153,15 +153,16 @@ class HeadraceRep(BackendRep):
             except HeadraceError as refused:
                 if not _curable(refused):
                     raise
-        return self._with_contents(given, dims)
+        return self._with_contents(given)
 
-    def _with_contents(self, given: Mapping[str, Any], dims: Mapping[str, int]) -> _Loaded:
+    def _with_contents(self, given: Mapping[str, Any]) -> _Loaded:
         """The module with every input compiled in that may decide about shapes."""
         structured = [v for v in self._model.graph.input if is_structured([v])]
         examples = {v.name: given.get(v.name) for v in structured}
         tensors = {n: a for n, a in given.items() if n not in examples}
         constants = {n: np.asarray(a) for n, a in tensors.items() if _decides_shapes(a)}
-        return self._kept(constants, examples, dims)
+        left = {n: a for n, a in given.items() if n not in constants}
+        return self._kept(constants, examples, self._empty_dimensions(left))
 
     def _kept(
         self,

@@ -14,7 +14,25 @@ from scoreboard import Result, load_tests, run_tests, sampled, summary
 import headrace.backend
 from headrace.base.errors import HeadraceError
 
-KNOWN_WRONG: dict[str, str] = {}
+_RANDOM = "random numbers are not those of numpy's generator; ONNX leaves the generator open"
+_ROUNDED = "one rounding in f16: softmax computes in f32, the suite in f16"
+KNOWN_WRONG: dict[str, str] = {
+    **{
+        f"test_bernoulli{kind}{end}": _RANDOM
+        for kind in ("", "_double", "_seed")
+        for end in ("", "_expanded")
+    },
+    **{
+        f"test_training_dropout{kind}{end}": _RANDOM
+        for kind in ("", "_default")
+        for end in ("", "_mask")
+    },
+    "test_attention_4d_causal_fp16": _ROUNDED,
+    "test_attention_4d_causal_fp16_expanded": _ROUNDED,
+    "test_dft_inverse": "zeros differ by less than an f32 rounding of the sums",
+    "test_dft_inverse_opset19": "zeros differ by less than an f32 rounding of the sums",
+    "test_loop16_seq_none": "the suite cannot compare scalars in a sequence: TypeError",
+}
 """Name of a test whose answer differs, and why it may."""
 
 

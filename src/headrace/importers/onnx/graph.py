@@ -48,6 +48,7 @@ _NOT_AS_DEFINED = (
     TypeError,
     ZeroDivisionError,
 )
+_MOST_CHARACTERS = 1000  # of the product of a shape; every clamped bound doubles them
 _FEW_ELEMENTS = 16  # a float tensor that may take part in arithmetic on sizes
 
 
@@ -170,6 +171,8 @@ class GraphImporter:
         """
         shape = shape_of(ssa)
         simple = tuple(self.dims.simplify(s) for s in shape)
+        if self.dims.defined and len(str(product(simple))) > _MOST_CHARACTERS:
+            raise ValueError("sizes that data decides make formulas beyond measure")
         if simple != shape:
             ssa = self.build.slice(ssa, [0] * len(shape), simple, [1] * len(shape))
         return Value("", dtype_of(ssa), simple, ssa=ssa)

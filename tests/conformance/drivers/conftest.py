@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,21 +66,36 @@ def streaming_path(device, paths) -> Path:
     return paths[device.device_class]
 
 
-@pytest.fixture(params=["cpu", "cpu-1", "null", "vulkan"])
+def _drive_as_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    from headrace.runtime.drivers import vulkan
+
+    real = vulkan.find_device
+
+    def found(wanted: str = ""):
+        device = real(wanted)
+        return replace(device, features=tuple(sorted({*device.features, "gpu"})))
+
+    monkeypatch.setattr(vulkan, "find_device", found)
+
+
+@pytest.fixture(params=["cpu", "cpu-1", "null", "vulkan", "vulkan-gpu"])
 def device(request: pytest.FixtureRequest):
-    """Each driver, opened."""
+    """Each driver, opened; `vulkan-gpu` as a GPU would be driven."""
     from headrace.runtime.drivers.table import open_device
 
-    if request.param == "vulkan":
+    if request.param.startswith("vulkan"):
         from headrace.runtime.drivers.vulkan_instance import missing
 
         if reason := missing():
             pytest.skip(reason)
+    if request.param == "vulkan-gpu":
+        _drive_as_a_gpu(request.getfixturevalue("monkeypatch"))
     opened = {
         "cpu": lambda: open_device("cpu", threads=2),
         "cpu-1": lambda: open_device("cpu", threads=1),
         "null": lambda: open_device("null", threads=2),
         "vulkan": lambda: open_device("vulkan"),
+        "vulkan-gpu": lambda: open_device("vulkan"),
     }[request.param]()
     yield opened
     opened.close()

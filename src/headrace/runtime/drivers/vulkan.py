@@ -16,6 +16,7 @@ from headrace.plan.budget import parse_size
 from headrace.plan.model import Plan
 from headrace.plan.profile import Profile, two_digits
 from headrace.runtime.drivers.api import DeviceProperties
+from headrace.runtime.drivers.vulkan_beside import copy_code
 from headrace.runtime.drivers.vulkan_calls import VulkanCalls
 from headrace.runtime.drivers.vulkan_instance import find_device
 from headrace.runtime.drivers.vulkan_link import VulkanCode
@@ -41,6 +42,7 @@ class VulkanDevice:
         lock: held by every step and every change of weights: one step runs at a time.
         condition: host memory that conditions are read through.
         spare: what stands for empty operands.
+        copy_code: the kernel that weights stream by, on a GPU.
     """
 
     name = "vulkan"
@@ -57,6 +59,9 @@ class VulkanDevice:
         heap = self.calls.heap
         self.condition = heap.buffer(_SPARE_BYTES, "readback", "conditions")
         self.spare = heap.buffer(_SPARE_BYTES, "device", "empty operands")
+        # A GPU's kernels bring weights themselves; None where a queue of copies does.
+        is_gpu = "gpu" in self.calls.physical.features
+        self.copy_code = copy_code(self.calls) if is_gpu else None
         self._codes: weakref.WeakSet[VulkanCode] = weakref.WeakSet()
 
     @property
@@ -180,6 +185,8 @@ class VulkanDevice:
             for code in tuple(self._codes):
                 code.close()
             self._codes.clear()
+            if self.copy_code is not None:
+                self.copy_code.close()
             self.calls.heap.free(self.condition)
             self.calls.heap.free(self.spare)
             self.calls.close()

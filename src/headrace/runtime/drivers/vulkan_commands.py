@@ -87,7 +87,6 @@ class _Launch:
     kernel: Kernel
     descriptor_set: int
     words: Any
-    push_bytes: int
     grid: tuple[int, int, int]
 
 
@@ -134,7 +133,7 @@ class Commands:
         self._dims = dict(plan.dims)
         self._patterns: list[Buffer] = []
         launches = [c for c in plan.commands if isinstance(c, PlannedDispatch)]
-        self._pool = _DescriptorPool(calls, [self._kernel(c).bindings for c in launches])
+        self._pool = DescriptorPool(calls, [self._kernel(c).bindings for c in launches])
         try:
             self._made = [self._make(command) for command in plan.commands]
         except BaseException:
@@ -226,7 +225,6 @@ class Commands:
             kernel,
             self._pool.set(kernel.set_layout, ranges),
             (ctypes.c_uint32 * len(words))(*words),
-            4 * len(words),
             command.workgroups,
         )
         return _Recorded(what, tuple(reads), tuple(writes))
@@ -280,12 +278,21 @@ class Commands:
 
     def record(self, number: int, command: int, hazards: Hazards) -> None:
         """Records one of the plan's commands, behind a barrier where it needs one."""
+        if hazards.needs_barrier(*self.touches(number)):
+            self._calls.barrier(command)
+        self.emit(number, command)
+
+    def touches(self, number: int) -> tuple[Sequence[Range], Sequence[Range]]:
+        """What one of the plan's commands reads, and what it writes."""
+        recorded = self._made[number]
+        return ((), ()) if recorded is None else (recorded.reads, recorded.writes)
+
+    def emit(self, number: int, command: int) -> None:
+        """Records one of the plan's commands, whatever came before."""
         recorded = self._made[number]
         if recorded is None:
             return
-        if hazards.needs_barrier(recorded.reads, recorded.writes):
-            self._calls.barrier(command)
-        what, library = recorded.what, loader()
+        what = recorded.what
         if isinstance(what, _Copy):
             self._calls.copy(
                 command,
@@ -295,20 +302,11 @@ class Commands:
             )
         elif isinstance(what, _Fill):
             place = what.target
-            library.vkCmdFillBuffer(
+            loader().vkCmdFillBuffer(
                 command, place.buffer, place.offset_bytes, what.size_bytes, what.word
             )
         else:
-            kernel = what.kernel
-            library.vkCmdBindPipeline(command, _COMPUTE, kernel.pipeline)
-            sets = ctypes.c_uint64(what.descriptor_set)
-            library.vkCmdBindDescriptorSets(
-                command, _COMPUTE, kernel.layout, 0, 1, pointer(sets), 0, None
-            )
-            library.vkCmdPushConstants(
-                command, kernel.layout, _COMPUTE_STAGE, 0, what.push_bytes, pointer(what.words)
-            )
-            library.vkCmdDispatch(command, *what.grid)
+            record_launch(command, what.kernel, what.descriptor_set, what.words, what.grid)
 
     def record_externals(
         self, command: int, externals: Sequence[External], to_host: bool, hazards: Hazards
@@ -327,7 +325,23 @@ class Commands:
             )
 
 
-class _DescriptorPool:
+def record_launch(
+    command: int, kernel: Kernel, descriptor_set: int, words: Any, grid: tuple[int, int, int]
+) -> None:
+    """Records a launch; `words` is an array of its push constants."""
+    library = loader()
+    library.vkCmdBindPipeline(command, _COMPUTE, kernel.pipeline)
+    sets = ctypes.c_uint64(descriptor_set)
+    library.vkCmdBindDescriptorSets(
+        command, _COMPUTE, kernel.layout, 0, 1, pointer(sets), 0, None
+    )
+    library.vkCmdPushConstants(
+        command, kernel.layout, _COMPUTE_STAGE, 0, ctypes.sizeof(words), pointer(words)
+    )
+    library.vkCmdDispatch(command, *grid)
+
+
+class DescriptorPool:
     """The descriptor sets of one plan; equal ones are one."""
 
     def __init__(self, calls: VulkanCalls, counts: Sequence[int]) -> None:

@@ -7,6 +7,8 @@ transfer for the part after which its place is free. All submissions of a step g
 two queues in two calls; a device with one queue gets them in the order of issue. So a step
 whose weights all stay is one command buffer, submitted by one call.
 
+On a GPU a kernel brings the weights instead, in the same command buffer (`vulkan_beside.py`).
+
 The last transfers of a step bring the first weights of the *next* one: the host waits for
 the last part only. A plan with branches runs part by part; the host reads each condition.
 """
@@ -25,8 +27,9 @@ from headrace.plan.model import Plan, PlannedBranch, PlannedDispatch, PlannedJum
 from headrace.runtime.arrays import address_of
 from headrace.runtime.drivers.api import StepTimes
 from headrace.runtime.drivers.plan_parts import locations, straight_runs
+from headrace.runtime.drivers.vulkan_beside import StreamingRecorder
 from headrace.runtime.drivers.vulkan_calls import VulkanCalls
-from headrace.runtime.drivers.vulkan_commands import Commands, Hazards, Spaces
+from headrace.runtime.drivers.vulkan_commands import Commands, DescriptorPool, Hazards, Spaces
 from headrace.runtime.drivers.vulkan_link import VulkanCode
 from headrace.runtime.drivers.vulkan_recorder import Recorder, Run
 from headrace.runtime.drivers.vulkan_state import VulkanState
@@ -40,6 +43,7 @@ class _Handles:
         self.calls = calls
         self.commands: list[tuple[int, bool]] = []
         self.queries: list[int] = []
+        self.pools: list[DescriptorPool] = []
         self.made: Commands | None = None
 
     def close(self) -> None:
@@ -47,12 +51,15 @@ class _Handles:
             self.calls.finish()
         for command, copies in self.commands:
             self.calls.free_command(command, copies)
-        for pool in self.queries:
-            self.calls.destroy("vkDestroyQueryPool", pool)
+        for queries in self.queries:
+            self.calls.destroy("vkDestroyQueryPool", queries)
+        for pool in self.pools:
+            pool.close()
         if self.made is not None:
             self.made.close()
         self.commands.clear()
         self.queries.clear()
+        self.pools.clear()
         self.made = None
 
 
@@ -98,7 +105,7 @@ class VulkanStep:
         weakref.finalize(self, _Handles.close, self._handles).atexit = False
         self._runs: dict[int, Run] = {}
         self._conditions: dict[int, int] = {}
-        self._inputs_copied = self._outputs_copied = 0
+        self._inputs_copied = self._outputs_copied = self._head = 0
 
     def _stage(self) -> None:
         """Where inputs and outputs stand; one that takes an input's place stands in it."""
@@ -110,7 +117,7 @@ class VulkanStep:
         self._handles.close()
         self._runs.clear()
         self._conditions.clear()
-        self._inputs_copied = self._outputs_copied = 0
+        self._inputs_copied = self._outputs_copied = self._head = 0
 
     # -- running ----------------------------------------------------------------------
 
@@ -166,13 +173,29 @@ class VulkanStep:
         if run is None:
             run = self._runs[0] = self._record_run(0, True)
         if self._weights.head is not self._plan:
-            self._bring_head()
+            if self._head:
+                self._calls.run(self._head)
+            else:
+                self._bring_head()
         self._submit(run)
         self._weights.head = self._plan
         self._calls.wait(self._calls.computed, self._calls.computed.value)
         self._note_waits(run)
 
     def _record_run(self, number: int, whole: bool) -> Run:
+        streaming: VulkanCode | None = self._device.copy_code
+        if whole and self._plan.fetches and streaming is not None:
+            recorder = StreamingRecorder(
+                self,
+                self._calls,
+                self._commands,
+                self._plan,
+                self._weights,
+                streaming,
+                (self._inputs, self._outputs),
+            )
+            self._head = recorder.head()
+            return recorder.finish()
         sides = (self._inputs, self._outputs) if whole else None
         span, plan = self._spans[number], self._plan
         return Recorder(self, self._calls, self._commands, plan, span, sides).finish()
@@ -214,9 +237,7 @@ class VulkanStep:
     def transfer(self, number: int) -> int:
         """A command buffer that brings one fetch."""
         fetch, weights, calls = self._plan.fetches[number], self._weights, self._calls
-        source = weights.host.place(fetch.offset_bytes, fetch.size_bytes)
-        if source is None:
-            raise error("HR9305", f"a plan fetches {fetch.offset_bytes}, which is not held")
+        source = weights.host.held(fetch.offset_bytes, fetch.size_bytes)
         command = calls.begin(copies=True)
         target = weights.ring.handle, fetch.ring_offset_bytes
         calls.copy(command, target, (source.buffer, source.offset_bytes), fetch.size_bytes)
@@ -270,6 +291,12 @@ class VulkanStep:
         """A pool of timestamps that stands until the step is dropped."""
         pool = self._calls.queries(count)
         self._handles.queries.append(pool)
+        return pool
+
+    def descriptor_pool(self, counts: Sequence[int]) -> DescriptorPool:
+        """Room for descriptor sets that stand until the step is dropped."""
+        pool = DescriptorPool(self._calls, counts)
+        self._handles.pools.append(pool)
         return pool
 
     def begin(self) -> int:

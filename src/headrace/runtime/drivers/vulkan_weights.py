@@ -84,6 +84,17 @@ class HostPool:
                 return Place(buffer.handle, offset_bytes - begin)
         return None
 
+    def held(self, offset_bytes: int, size_bytes: int) -> Place:
+        """Where a part of the pool stands.
+
+        Raises:
+            HeadraceDefect HR9305: it is not held.
+        """
+        found = self.place(offset_bytes, size_bytes)
+        if found is None:
+            raise error("HR9305", f"a plan reads the pool at {offset_bytes}, which is not held")
+        return found
+
     def release(self) -> None:
         """Gives everything back; nothing may still be copied from it."""
         if self._calls.is_open:
@@ -140,10 +151,7 @@ class VulkanWeights:
         """
         first = address.offset_bytes + skipped_bytes
         if address.index == _IN_PLACE:
-            found = self.host.place(first, size_bytes)
-            if found is None:
-                raise error("HR9305", f"a plan reads a table at {first}, which is not held")
-            return found
+            return self.host.held(first, size_bytes)
         if address.index >= 0:
             plan = self._plan
             assert plan is not None

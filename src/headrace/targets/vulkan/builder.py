@@ -66,12 +66,14 @@ class Buffer:
         writable: whether it is written.
         coherent: whether lanes read what others wrote.
         as_half: whether elements are halves to the shader, not bit patterns.
+        in_fours: whether an element is four of them side by side, for `copy_four`.
     """
 
     dtype: DType
     writable: bool
     coherent: bool = False
     as_half: bool = False
+    in_fours: bool = False
 
 
 @dataclass(frozen=True)
@@ -163,9 +165,12 @@ class ShaderBuilder(Machine):
     def _binding(self, number: int, buffer: Buffer) -> tuple[Id, Id]:
         """The variable of a storage buffer, and the type of its elements."""
         element = self.half_id() if buffer.as_half else self._storage_type(buffer.dtype)
+        stride = buffer.dtype.size_bytes
+        if buffer.in_fours:
+            element, stride = self.module.unique("OpTypeVector", element, 4), 4 * stride
         array = self.module.id()
         self.module.emit("globals", "OpTypeRuntimeArray", array, element)
-        self.module.decorate(array, "ArrayStride", buffer.dtype.size_bytes)
+        self.module.decorate(array, "ArrayStride", stride)
         block = self._block_of([array])
         self._offset(block, 0, 0)
         variable = self.global_variable("StorageBuffer", block)
@@ -375,6 +380,12 @@ class ShaderBuilder(Machine):
     def element_pointer(self, binding: int, offset: Value) -> Id:
         """A pointer to an element of a storage buffer."""
         return self._element(binding, offset)[0]
+
+    def copy_four(self, source: int, target: int, offset: Value) -> None:
+        """Copies an element between two bindings in fours."""
+        place, element = self._element(source, offset)
+        loaded = self.operation("OpLoad", element, place)
+        self.instruct("OpStore", self._element(target, offset)[0], loaded)
 
     def _load(self, binding: int, offset: Value) -> Value:
         dtype = self.buffers[binding].dtype

@@ -129,7 +129,7 @@ ENUMERANTS = {
     "SelectionControl": "None",
     "LoopControl": "None",
 }
-EXTENDED = ("Floor", "Sqrt", "Fma")
+EXTENDED = ("Floor", "Sqrt", "Fma", "UnpackHalf2x16")
 
 
 def _is_stride(name: str, operand: Any) -> bool:

@@ -89,6 +89,7 @@ class ShaderBuilder(Machine):
 
     Attributes:
         lanes: of a workgroup.
+        native_halves: halves are widened by the device's own instruction.
         branchless_loads: masked loads read element 0 where the mask fails, without a branch.
     """
 
@@ -103,6 +104,7 @@ class ShaderBuilder(Machine):
     ) -> None:
         self.lanes = lanes
         self.branchless_loads = False
+        self.native_halves = False
         self.module = Module()
         self.module.capability("Shader")
         self._name = name
@@ -450,6 +452,15 @@ class ShaderBuilder(Machine):
             flags |= _AVAILABLE_AND_VISIBLE
         semantics = self.module.unsigned_constant(flags)
         self.instruct("OpControlBarrier", scope, scope, semantics)
+
+    def native_decode(self, dtype: DType, bits: Value) -> Value | None:
+        if dtype.name != "f16" or not self.native_halves:
+            return None
+        single = self.type_id("f32")
+        pair = self.module.unique("OpTypeVector", single, 2)
+        library, number = self.module.extended("UnpackHalf2x16")
+        both = self.operation("OpExtInst", pair, library, number, bits.handle)
+        return Value(self, "f32", self.operation("OpCompositeExtract", single, both, 0))
 
     def shuffled(self, value: Value, distance: int) -> Value:
         """The value of the lane whose number in the subgroup differs by this bit."""

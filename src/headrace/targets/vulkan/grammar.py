@@ -170,5 +170,6 @@ EXTENDED: dict[str, int] = {
     "Floor": 8,
     "Sqrt": 31,
     "Fma": 50,
+    "UnpackHalf2x16": 62,
 }
 """Instructions of GLSL.std.450."""

@@ -426,6 +426,7 @@ def translate(name: str, kernel: Kernel) -> Code | None:
 def _translate(name: str, kernel: Kernel, schedule: Schedule, shuffles: bool) -> Code:
     rule = _slice_rule(kernel, schedule)
     shader = _Shader(name, kernel, schedule.points * schedule.lanes, rule)
+    shader.native_halves = True
     _RowLowering(kernel, shader, schedule, shuffles).emit()
     data = shader.finish()
     named = {FEATURE, f"subgroup{_SUBGROUP}"} if shuffles else {FEATURE}

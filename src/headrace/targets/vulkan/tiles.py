@@ -346,6 +346,7 @@ def translate(name: str, kernel: Kernel) -> Code | None:
     tiles = choose_tiles(found)
     rule = column_slices(kernel, found, tiles.columns)
     shader = SlicedShader(name, kernel, tiles.lanes, rule)
+    shader.native_halves = True
     _TileLowering(kernel, shader, found, tiles).emit()
     data = shader.finish()
     launch = Launch(

@@ -218,6 +218,21 @@ def test_products_of_halves_have_a_variant_of_cooperative_matrices(
 
 
 @needs_device
+def test_halves_are_widened_exactly(tmp_path: Path) -> None:
+    sample = Sample("halves", HALVES.format(rows=33, depth=40, columns=20), tolerance=1e-3)
+    buffers = sample.buffers()
+    buffers[0][:40] = np.float16(6e-8)  # the least a half can be
+    buffers[1][:20] = np.float16(1024)
+    expected = sample.expected(buffers)
+    for family in (tiles, registers, naive):
+        code = family.translate("k", sample.kernel)
+        found = run_code(sample.kernel, code, buffers, {}, tmp_path)
+        assert_close(sample, found, expected)
+        first, wanted = (a[2][:20].astype(np.float64) for a in (found, expected))
+        assert (wanted > 3e-5).any() and np.abs(first - wanted).max() <= 1.2e-7
+
+
+@needs_device
 def test_the_device_of_the_tests_is_none_that_shares_fast_memory() -> None:
     if not find_device().is_cpu:
         pytest.skip("the device here is a GPU")

@@ -17,6 +17,7 @@ import headrace
 from headrace.artifact import schema
 from headrace.base.errors import HeadraceError
 from headrace.runtime.drivers import vulkan_instance
+from headrace.runtime.drivers.table import open_device
 from headrace.runtime.drivers.vulkan_calls import VulkanCalls
 from headrace.runtime.drivers.vulkan_commands import Hazards, Range
 from headrace.runtime.drivers.vulkan_instance import find_device, missing
@@ -73,6 +74,13 @@ def test_a_machine_without_a_device_is_told(monkeypatch):
         check=True,
     )
     assert "HR4031" in done.stdout and "mesa-vulkan-drivers" in done.stdout
+
+
+def test_threads_are_refused_for_a_gpu():
+    with pytest.raises(HeadraceError, match=r"HR4035.*'vulkan' has no threads"):
+        open_device("vulkan", threads=2)
+    with pytest.raises(HeadraceError, match=r"HR4013.*'cpu:fast'"):
+        open_device("cpu:fast")
 
 
 def _program(*features: tuple[str, ...]) -> schema.Program:

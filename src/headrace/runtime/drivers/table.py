@@ -15,6 +15,8 @@ _DRIVERS = {
 }
 """Name: module and class; a class takes the driver's options by keyword."""
 
+_WITH_THREADS = ("cpu", "null")
+
 
 def device_names() -> tuple[str, ...]:
     """All names that `open_device` takes."""
@@ -29,7 +31,8 @@ def open_device(name: str, **options: Any) -> Any:
         options: of that driver (`threads` for `cpu`); those that are None are left out.
 
     Raises:
-        HeadraceError HR4013: no such device. The driver's own errors.
+        HeadraceError HR4013: no such device; HR4035: it takes no threads. The driver's
+            own errors.
     """
     driver, _, wanted = name.partition(":")
     found = _DRIVERS.get(driver)
@@ -41,6 +44,12 @@ def open_device(name: str, **options: Any) -> Any:
         )
     module, kind = found
     given = {key: value for key, value in options.items() if value is not None}
+    if "threads" in given and driver not in _WITH_THREADS:
+        raise error(
+            "HR4035",
+            f"device '{driver}' has no threads to set",
+            helps=f"leave them out; {' and '.join(_WITH_THREADS)} take them",
+        )
     if wanted:
         given["wanted"] = wanted
     return getattr(importlib.import_module(module), kind)(**given)

@@ -16,6 +16,7 @@ from typing import Any
 from headrace.base.dtypes import DType
 from headrace.kernel.lanes.machine import BITS, Machine, MachineType, Value, raw_type
 from headrace.targets.vulkan.assembler import Id, Module, Operand, instruction
+from headrace.targets.vulkan.opcodes import ARITHMETIC, CONTRACTIBLE, LOGICAL, float_words
 
 LANES = 64
 _WORKGROUP_SCOPE, _SUBGROUP_SCOPE = 2, 3
@@ -24,37 +25,6 @@ _BARRIER_SEMANTICS = 0x8 | 0x40 | 0x100
 _AVAILABLE_AND_VISIBLE = 0x2000 | 0x4000
 
 FIRST_WORKGROUP_WORDS = 3
-
-_ARITHMETIC = {
-    "add": ("OpIAdd", "OpIAdd", "OpFAdd"),
-    "sub": ("OpISub", "OpISub", "OpFSub"),
-    "mul": ("OpIMul", "OpIMul", "OpFMul"),
-    "div": ("OpSDiv", "OpUDiv", "OpFDiv"),
-    "rem": ("OpSRem", "OpUMod", ""),
-    "neg": ("OpSNegate", "OpSNegate", "OpFNegate"),
-    "and": ("OpBitwiseAnd", "OpBitwiseAnd", ""),
-    "or": ("OpBitwiseOr", "OpBitwiseOr", ""),
-    "xor": ("OpBitwiseXor", "OpBitwiseXor", ""),
-    "not": ("OpNot", "OpNot", ""),
-    "shl": ("OpShiftLeftLogical", "OpShiftLeftLogical", ""),
-    "shr": ("OpShiftRightArithmetic", "OpShiftRightLogical", ""),
-    "eq": ("OpIEqual", "OpIEqual", "OpFOrdEqual"),
-    "ne": ("OpINotEqual", "OpINotEqual", "OpFUnordNotEqual"),
-    "lt": ("OpSLessThan", "OpULessThan", "OpFOrdLessThan"),
-    "le": ("OpSLessThanEqual", "OpULessThanEqual", "OpFOrdLessThanEqual"),
-    "gt": ("OpSGreaterThan", "OpUGreaterThan", "OpFOrdGreaterThan"),
-    "ge": ("OpSGreaterThanEqual", "OpUGreaterThanEqual", "OpFOrdGreaterThanEqual"),
-}
-"""Opcodes for signed, unsigned and float operands."""
-_LOGICAL = {
-    "and": "OpLogicalAnd",
-    "or": "OpLogicalOr",
-    "xor": "OpLogicalNotEqual",
-    "not": "OpLogicalNot",
-    "eq": "OpLogicalEqual",
-    "ne": "OpLogicalNotEqual",
-}
-_CONTRACTIBLE = frozenset(("OpFAdd", "OpFSub", "OpFMul", "OpFDiv", "OpFNegate"))
 
 
 @dataclass(frozen=True)
@@ -262,7 +232,7 @@ class ShaderBuilder(Machine):
         """Emits an instruction with a result."""
         result = self.module.id()
         self.instruct(name, type, result, *operands)
-        if name in _CONTRACTIBLE:
+        if name in CONTRACTIBLE:
             self.module.decorate(result, "NoContraction")
         return result
 
@@ -278,7 +248,7 @@ class ShaderBuilder(Machine):
             name = "OpConstantTrue" if value else "OpConstantFalse"
             return Value(self, type, self.module.unique(name, type=self.type_id(type)))
         if type in ("f32", "f64"):
-            words = _float_words(type, float(value))
+            words = float_words(type, float(value))
         else:
             data = (int(value) & ((1 << BITS[type]) - 1)).to_bytes(BITS[type] // 8, "little")
             words = struct.unpack(f"<{len(data) // 4}I", data)
@@ -300,10 +270,10 @@ class ShaderBuilder(Machine):
         if operation == "convert":
             return self._convert(operands[0], type)
         if source == "bool":
-            name = _LOGICAL[operation]
+            name = LOGICAL[operation]
         else:
             column = {"i": 0, "u": 1, "f": 2}[source[0]]
-            name = _ARITHMETIC[operation][column]
+            name = ARITHMETIC[operation][column]
         return Value(self, type, self.operation(name, result, *handles))
 
     def _convert(self, value: Value, type: MachineType) -> Value:
@@ -502,13 +472,3 @@ class ShaderBuilder(Machine):
             *self._interface,
         )
         return module.to_bytes()
-
-
-def _float_words(type: MachineType, value: float) -> tuple[int, ...]:
-    if type == "f64":
-        return struct.unpack("<2I", struct.pack("<d", value))
-    try:
-        data = struct.pack("<f", value)
-    except OverflowError:
-        data = struct.pack("<f", float("inf") if value > 0 else float("-inf"))
-    return struct.unpack("<I", data)

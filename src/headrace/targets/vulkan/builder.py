@@ -284,6 +284,8 @@ class ShaderBuilder(Machine):
             name = "OpConvertSToF" if source[0] == "i" else "OpConvertUToF"
         elif BITS[source] == BITS[type]:
             name = "OpBitcast"
+        elif source[0] == "i" and BITS[type] > BITS[source]:
+            return self._widened(value, type)
         elif source[0] == "i":
             name = "OpSConvert"
         else:
@@ -292,6 +294,15 @@ class ShaderBuilder(Machine):
             made = self.operation("OpUConvert", self.type_id(wide), value.handle)
             return Value(self, wide, made).bitcast(type)
         return Value(self, type, self.operation(name, target, value.handle))
+
+    def _widened(self, value: Value, type: MachineType) -> Value:
+        """A signed value in 64 bits, without `OpSConvert`.
+
+        Mesa 22.3 compares its result with a constant wrongly: -1 is not less than 3.
+        """
+        low = self.operation("OpUConvert", self.type_id("u64"), value.bitcast("u32").handle)
+        sign = self.constant("u64", 1 << 31)
+        return ((Value(self, "u64", low) ^ sign) - sign).bitcast(type)
 
     def lane(self) -> Value:
         return self._lane

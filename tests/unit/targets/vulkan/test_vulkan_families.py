@@ -45,6 +45,21 @@ kernel(%d0 = {rows_}, %d1 = {columns}) {{
 }}"""
 
 
+LONG_INDICES = """
+kernel(%d0 = 10) {
+  wo y : i1[10]
+  wo z : i1[10]
+  map() {
+    %v0 = index [%d0 - 1] : i64
+    %v1 = constant 3 : i64
+    %v2 = compare LT(%v0, %v1) : i1
+    %v3 = constant 0 : i64
+    %v4 = compare GE(%v0, %v3) : i1
+    store %v2 to y[%d0]
+    store %v4 to z[%d0]
+  }
+}"""
+
 PRODUCTS = [
     Sample("one large tile", matmul(64, 40, 64)),
     Sample("edges everywhere", matmul(67, 77, 35), tolerance=4e-6),
@@ -52,7 +67,8 @@ PRODUCTS = [
     Sample("large and sliced", matmul(130, 300, 257), tolerance=8e-6),
     Sample("no depth to speak of", matmul(20, 3, 20)),
 ]
-EVERY = [*SAMPLES, *PRODUCTS]
+OWN = [Sample("long indices", LONG_INDICES)]
+EVERY = [*SAMPLES, *PRODUCTS, *OWN]
 
 
 @pytest.mark.parametrize("sample", EVERY, ids=lambda s: s.name)
@@ -76,7 +92,7 @@ def _check(sample: Sample, code, folder: Path) -> None:
 
 
 @needs_device
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: s.name)
+@pytest.mark.parametrize("sample", [*SAMPLES, *OWN], ids=lambda s: s.name)
 def test_naive_kernels_compute_what_they_mean(sample: Sample, tmp_path: Path) -> None:
     _check(sample, naive.translate("k", sample.kernel), tmp_path)
 

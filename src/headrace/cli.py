@@ -17,7 +17,7 @@ import click
 
 from headrace.base import knobs
 from headrace.base.errors import HeadraceError, error
-from headrace.cli_measure import bench, compare
+from headrace.cli_measure import bench, compare, tune
 from headrace.cli_options import (
     BUDGET,
     DEVICE,
@@ -305,6 +305,7 @@ def calibrate(
 
 cli.add_command(bench)
 cli.add_command(compare)
+cli.add_command(tune)
 
 
 @cli.command()

@@ -1,4 +1,4 @@
-"""The commands that measure and compare: `headrace bench` and `headrace compare`."""
+"""The commands that measure and compare: `headrace bench`, `compare` and `tune`."""
 
 from __future__ import annotations
 
@@ -149,3 +149,39 @@ def compare(
     click.echo(json.dumps(made.data) if as_json else made.text)
     if not made.data["agrees"]:
         sys.exit(DIFFERENT)
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "--target", default="cpu", show_default=True, help="cpu[:native|x86-64-v3|generic]."
+)
+@DIMS
+@THREADS
+@click.option(
+    "--steps", type=click.IntRange(1), default=12, show_default=True, help="Timed a round."
+)
+@click.option(
+    "--table", type=click.Path(path_type=Path), help="Where to keep it; else in the cache."
+)
+@JSON
+def tune(
+    model: Path,
+    target: str,
+    dims: tuple[str, ...],
+    threads: int | None,
+    steps: int,
+    table: Path | None,
+    as_json: bool,
+) -> None:
+    """Measures schedules of MODEL's kernels here; later compiles use the fastest.
+
+    What is kept serves every model with products, convolutions or windows of these sizes.
+    Nothing else should run meanwhile.
+    """
+    from headrace.tuning import Request, tune_model, tuning_text
+
+    request = Request(model, target, sizes(dims), threads, steps, table)
+    with Progress("tuning", as_json) as progress:
+        data = tune_model(request, progress)
+    click.echo(json.dumps(data) if as_json else tuning_text(data))

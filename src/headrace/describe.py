@@ -148,6 +148,7 @@ def describe_artifact(
         "source": module.provenance.source,
         "source_sha256": module.provenance.source_digest,
         "targets": list(module.provenance.targets),
+        "options": dict(module.provenance.options),
         "dimensions": [
             {"name": d.name, "minimum": d.minimum, "maximum": d.maximum}
             for d in module.dimensions

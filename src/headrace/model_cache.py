@@ -3,7 +3,7 @@
 An entry is `models/<stem>-<key>.hrx` in the cache folder, an ordinary `.hrx`. Its key
 digests all that a compilation hangs on: the model file with the names, sizes and times of
 the files its weights are in, targets, level and dimensions, the processor (for
-`cpu:native`), all sources of headrace and the versions of the libraries it compiles with.
+`cpu:native`), tables of tuned schedules, all sources of headrace and the versions of the libraries it compiles with.
 An entry is checked whole, weights included, before it is used; a damaged one is compiled
 again. Large models are not kept, and the oldest entries make room for new ones.
 """
@@ -23,7 +23,7 @@ from pathlib import Path
 import headrace
 from headrace.artifact.reader import open_artifact
 from headrace.base.errors import HeadraceError, error
-from headrace.base.knobs import cache_directory
+from headrace.base.knobs import TUNED, cache_directory
 
 MAXIMUM_BYTES = 1 << 30
 """A larger `.hrx` is not kept."""
@@ -56,7 +56,13 @@ def model_key(
     hashed = hashlib.sha256()
     for part in (
         *([(entry, model.name) for entry, model in models], *targets, level),
-        *(sorted(choices.items()), _package_digest(), _processor(), *_versions()),
+        *(
+            sorted(choices.items()),
+            _package_digest(),
+            _tuned_digest(),
+            _processor(),
+            *_versions(),
+        ),
     ):
         text = repr(part).encode()
         hashed.update(f"{len(text)} ".encode() + text)
@@ -104,9 +110,18 @@ def _identity(path: Path) -> tuple[str, int, int, int]:
 def _package_digest() -> str:
     root = Path(headrace.__file__).parent
     hashed = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
+    for path in sorted(p for p in root.rglob("*") if p.suffix in (".py", ".json")):
         data = path.read_bytes()
         hashed.update(f"{path.relative_to(root)} {len(data)}\n".encode() + data)
+    return hashed.hexdigest()
+
+
+def _tuned_digest() -> str:
+    """Of the tables of schedules that `headrace tune` made here."""
+    hashed = hashlib.sha256()
+    if TUNED.enabled:
+        for path in sorted((cache_directory() / "tuned").glob("*.json")):
+            hashed.update(path.read_bytes())
     return hashed.hexdigest()
 
 

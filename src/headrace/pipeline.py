@@ -62,6 +62,7 @@ STEPS = (
     Step("tensor", "tensor-fold-constants", "weights become expressions of stored ones", _OPTIMISED),
     Step("tensor", "tensor-canonicalize", "known values show further simplifications", _OPTIMISED),
     Step("tensor", "tensor-eliminate-common-subexpressions", "folding makes equals", _OPTIMISED),
+    Step("tensor", "tensor-split-reductions", "large ones to few values have work for all threads", _OPTIMISED, rounds=True),
     Step("tensor", "tensor-align-transposed-convolutions", "then each is one sum of products; stored kernels are known now", _OPTIMISED),
     Step("tensor", "tensor-eliminate-dead-code", "and leaves sources unused", _OPTIMISED),
     Step("flow", "flow-split-at-sizes", "a function is planned whole, so its sizes are known when it starts"),

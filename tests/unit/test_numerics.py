@@ -60,6 +60,7 @@ def test_the_file_says_what_it_was_compiled_with(model: Path, tmp_path: Path) ->
         assert CliRunner().invoke(cli, arguments).exit_code == 0
         options = dict(open_artifact(path).module.provenance.options)
         assert options["numerics"] == numerics
+        assert api.inspect(path).data["options"] == options
     assert "winograd" in families(paths["fast"])
     assert "winograd" not in families(paths["exact"])
 

@@ -46,6 +46,12 @@ MODEL_CACHE = Knob(
     "1",
 )
 
+TUNED = Knob(
+    "HEADRACE_TUNED",
+    "0 leaves out the schedules that `headrace tune` kept in the cache folder",
+    "1",
+)
+
 HIDE_DEVICE_MEMORY = Knob(
     "HEADRACE_HIDE_DEVICE_MEMORY", "bytes of a GPU's free memory to leave alone, for tests"
 )
@@ -55,7 +61,15 @@ GPU_SYNCHRONOUS = Knob(
     "0",
 )
 
-KNOBS = (DEBUG, CACHE_DIR, XDG_CACHE_HOME, MODEL_CACHE, HIDE_DEVICE_MEMORY, GPU_SYNCHRONOUS)
+KNOBS = (
+    DEBUG,
+    CACHE_DIR,
+    XDG_CACHE_HOME,
+    MODEL_CACHE,
+    TUNED,
+    HIDE_DEVICE_MEMORY,
+    GPU_SYNCHRONOUS,
+)
 
 
 def cache_directory() -> Path:

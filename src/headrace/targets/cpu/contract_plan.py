@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from headrace.base.dtypes import BF16, F16, F32
 from headrace.base.symbols import ONE, Expr, as_expr, ceildiv, dim, product
 from headrace.kernel.description import Axis, Compute, Kernel, Load
+from headrace.targets.cpu.choices import contract_key, with_contract_choice
 from headrace.targets.cpu.machine import Machine
 from headrace.targets.cpu.nest import Nest, Read, lower, stride
 from headrace.targets.cpu.products import UNROLL
@@ -143,7 +144,8 @@ def match(kernel: Kernel, machine: Machine) -> ContractPlan | None:
         for left, right in (reads, reads[::-1]):
             plan = _plan(nest, left, right, machine, packed)
             if plan is not None:
-                return plan
+                key = contract_key(plan) or ""
+                return with_contract_choice(plan, machine.table.get(key), key)
     return None
 
 

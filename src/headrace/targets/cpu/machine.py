@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from headrace.base.errors import error
+from headrace.targets.cpu.tuned import NO_TABLE, Table
 
 _V3 = (
     "avx",
@@ -47,6 +48,7 @@ class Machine:
         vector_bits: the width of the vectors that kernels use.
         ordered_sums: whether every sum is one chain in a set order (`--numerics exact`):
             no Winograd, no partial sums. See `docs/numerics.md`.
+        table: measured schedules.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Machine:
     features: tuple[str, ...]
     vector_bits: int
     ordered_sums: bool = False
+    table: Table = NO_TABLE
 
     @property
     def width(self) -> int:

@@ -10,10 +10,15 @@ from headrace.kernel.description import Kernel
 from headrace.kernel.target import Code, LayoutWish, Specialisation
 from headrace.targets.cpu import attention, contract, naive, row, transpose, window, winograd
 from headrace.targets.cpu import map as map_family
+from headrace.targets.cpu.choices import contract_problem, window_problem, winograd_problem
 from headrace.targets.cpu.compile import compile_ir
+from headrace.targets.cpu.contract_plan import ContractPlan
 from headrace.targets.cpu.family import Family
 from headrace.targets.cpu.ir_text import Module
 from headrace.targets.cpu.machine import Machine, machine
+from headrace.targets.cpu.simple import SimplePlan
+from headrace.targets.cpu.tuned import Problem, Table, table_of
+from headrace.targets.cpu.winograd_plan import TILE_COLUMNS, WinogradPlan
 
 FAMILIES: tuple[Family, ...] = (
     winograd,
@@ -50,6 +55,24 @@ class CpuTarget:
     def with_numerics(self, numerics: str) -> CpuTarget:
         """See `Target`; `exact` adds in order."""
         return CpuTarget(replace(self.machine, ordered_sums=numerics == "exact"))
+
+    def with_table(self, table: Table) -> CpuTarget:
+        """The same target with other measured schedules."""
+        return CpuTarget(replace(self.machine, table=table))
+
+    def problem(self, kernel: Kernel) -> Problem | None:
+        """What may be tuned of a kernel, None where nothing may."""
+        for family in _families(kernel):
+            schedule = family.match(kernel, self.machine)
+            if isinstance(schedule, ContractPlan):
+                return contract_problem(schedule)
+            if isinstance(schedule, WinogradPlan):
+                return winograd_problem(schedule, TILE_COLUMNS)
+            if isinstance(schedule, SimplePlan):
+                return window_problem(schedule.nest, schedule.schedule)
+            if schedule is not None:
+                return None
+        return None
 
     def layout_wishes(self, kernel: Kernel) -> Mapping[int, LayoutWish]:
         """The wishes of the first family that has any for this kernel."""
@@ -93,4 +116,5 @@ def make(spelling: str) -> CpuTarget:
         HeadraceError HR0110, HR0111: no such CPU, or not on this machine.
     """
     _, _, name = spelling.partition(":")
-    return CpuTarget(machine(name or "x86-64-v3"))
+    found = machine(name or "x86-64-v3")
+    return CpuTarget(replace(found, table=table_of(found.name)))

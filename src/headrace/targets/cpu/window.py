@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from headrace.base.symbols import Expr, dim
 from headrace.kernel.description import Kernel, Load, Phase, Scalar
 from headrace.kernel.target import LayoutWish
+from headrace.targets.cpu.choices import window_key, with_window_choice
 from headrace.targets.cpu.keep import keep_expensive
 from headrace.targets.cpu.lanes import naive_cost, outer_choices, schedule_tiles
 from headrace.targets.cpu.machine import Machine
@@ -30,7 +31,9 @@ def match(kernel: Kernel, machine: Machine) -> SimplePlan | None:
     if not choices or choices[0].cost >= naive_cost(nest):
         return None
     windows = any(_window_loads(p) for p in kernel.phases)
-    return SimplePlan(nest, schedule_tiles(nest, choices[0], "window" if windows else "reduce"))
+    schedule = schedule_tiles(nest, choices[0], "window" if windows else "reduce")
+    key = window_key(nest, schedule) or ""
+    return SimplePlan(nest, with_window_choice(schedule, machine.table.get(key), key))
 
 
 def _window_loads(phase: Phase) -> list[Load]:

@@ -18,6 +18,7 @@ from headrace.base.symbols import as_expr, dim
 from headrace.kernel.description import Axis, Compute, Kernel, Load
 from headrace.kernel.target import LayoutWish
 from headrace.targets.cpu import contract_wishes
+from headrace.targets.cpu.choices import winograd_key, with_winograd_choice
 from headrace.targets.cpu.machine import Machine
 from headrace.targets.cpu.nest import Nest, lower
 
@@ -123,7 +124,8 @@ def match(kernel: Kernel, machine: Machine) -> WinogradPlan | None:
     if plan is None or transformed != [plan.weight.operand]:
         names = ", ".join(kernel.operands[n].name for n in transformed)
         raise error("HR9434", f"transformed weights {names} in no convolution of 3 x 3")
-    return plan
+    key = winograd_key(plan) or ""
+    return with_winograd_choice(plan, machine.table.get(key), key)
 
 
 def _plan(kernel: Kernel) -> WinogradPlan | None:

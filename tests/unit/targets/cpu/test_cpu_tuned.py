@@ -1,0 +1,114 @@
+"""Tables of schedules: files, what fits, and that every alternative computes the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.unit.targets.cpu.harness import NATIVE, Linked
+from tests.unit.targets.cpu.test_cpu_contract import convolution, matmul, run, with_wishes
+from tests.unit.targets.cpu.test_cpu_window import DEPTHWISE
+
+from headrace.base.errors import HeadraceError
+from headrace.code_cache import code_key
+from headrace.kernel.text import parse_kernel
+from headrace.targets.cpu import tuned
+from headrace.targets.cpu.tuned import (
+    NO_TABLE,
+    ContractChoice,
+    Table,
+    WindowChoice,
+    read_table,
+    table_text,
+)
+
+PLAIN = NATIVE.with_table(NO_TABLE)
+
+KERNELS = {
+    "rows": with_wishes(matmul(50, 70, 64), PLAIN),
+    "few rows": with_wishes(matmul(3, 512, 128), PLAIN),
+    "deep": with_wishes(convolution(128, 40, 6, 3, 1), PLAIN),
+    "winograd": with_wishes(convolution(32, 64, 18, 3, 1), PLAIN),
+    "window": parse_kernel(DEPTHWISE.replace("%d1 = h", "%d1 = 5").replace(" dims(h)", "")
+                           .replace("300, h, 9", "300, 5, 9").replace("3300*h + 6600", "23100")
+                           .replace("2700*h", "13500")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_alternative_computes_the_same(name: str) -> None:
+    kernel = KERNELS[name]
+    problem = PLAIN.problem(kernel)
+    assert problem is not None and len(problem.others) >= 3
+    assert problem.chosen not in problem.others
+    codes = set()
+    for choice in problem.others:
+        target = PLAIN.with_table(Table(((problem.key, choice),)))
+        changed = target.problem(kernel)
+        assert changed is not None and changed.chosen == choice
+        family, _ = run(kernel, target=target, tolerance=3e-4)
+        assert family == Linked(kernel, PLAIN).family({})
+        codes.add(target.translate("k", kernel).data)
+    assert len(codes) > 1
+
+
+def test_files_hold_tables(tmp_path: Path) -> None:
+    table = Table(
+        (
+            ("contract 1 by 2 over 3 batch 1 f32 f32", ContractChoice(6, 1, True, 0)),
+            ("window 5x9 over 3x3 reading 2", WindowChoice(7, 32, True)),
+        )
+    )
+    path = tmp_path / "t.json"
+    path.write_text(table_text("x86-64-v3", table, "a processor"))
+    assert read_table(path, "x86-64-v3") == table
+    assert read_table(path, "x86-64-v3", "a processor").digest == table.digest
+    assert read_table(path, "generic") == NO_TABLE
+    assert read_table(path, "x86-64-v3", "another") == NO_TABLE
+    assert read_table(tmp_path / "none.json", "x86-64-v3") == NO_TABLE
+    path.write_text(path.read_text().replace('"format": 1', '"format": 0'))
+    assert read_table(path, "x86-64-v3") == NO_TABLE
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", '{"format": 1, "processor": ""}',
+     '{"format": 1, "processor": "", "tables": {"x86-64-v3": {"window 1": {"rows": 1}}}}',
+     '{"format": 1, "processor": "", "tables": {"x86-64-v3": {"other 1": {}}}}'],
+)  # fmt: skip
+def test_a_damaged_file_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(text)
+    with pytest.raises(HeadraceError, match="HR0116") as found:
+        read_table(path, "x86-64-v3")
+    assert str(path) in str(found.value)
+
+
+def test_a_choice_that_does_not_fit_is_refused() -> None:
+    kernel = KERNELS["rows"]
+    problem = PLAIN.problem(kernel)
+    assert problem is not None
+    for wrong in (
+        ContractChoice(7, 1, True, 0),
+        ContractChoice(6, 0, True, 0),
+        ContractChoice(6, 1, True, 66),
+        ContractChoice(6_000_000, 1, False, 64),
+        WindowChoice(1, 8, False),
+    ):
+        target = PLAIN.with_table(Table(((problem.key, wrong),)))
+        with pytest.raises(HeadraceError, match="HR0115"):
+            target.translate("k", kernel)
+
+
+def test_a_table_is_part_of_what_code_is_kept_under() -> None:
+    kernel = KERNELS["rows"]
+    other = PLAIN.with_table(Table((("contract 1", ContractChoice(6, 1, True, 0)),)))
+    assert code_key(kernel, PLAIN) != code_key(kernel, other)
+    assert code_key(kernel, PLAIN) == code_key(kernel, other.with_table(NO_TABLE))
+
+
+def test_the_shipped_table_can_be_read() -> None:
+    found = read_table(Path(tuned.__file__).with_name("tuned.json"), "x86-64-v3")
+    assert [key for key, _ in found.entries] == sorted(key for key, _ in found.entries)
+    assert np.all([key.split()[0] in tuned._KINDS for key, _ in found.entries])

@@ -1,0 +1,126 @@
+"""`headrace tune`: rounds, what is kept, and what later compiles make of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+from onnx import TensorProto, helper, numpy_helper
+
+from headrace import api, tuning
+from headrace.base.errors import HeadraceError
+from headrace.cli import cli
+from headrace.targets.cpu.tuned import own_path
+from headrace.tuning import Request, tune_model
+
+
+def write(path: Path, nodes: list[Any], weights: dict[str, Any]) -> Path:
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (40, 64))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(a, n) for n, a in weights.items()],
+    )
+    onnx.save(helper.make_model(graph, ir_version=10), path)
+    return path
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    weight = np.random.default_rng(0).standard_normal((64, 256)).astype(np.float32)
+    return write(
+        tmp_path / "m.onnx", [helper.make_node("MatMul", ["x", "w"], ["y"])], {"w": weight}
+    )
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HEADRACE_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def third_wins(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
+    """Real steps, but their times say that the third schedule is twice as fast."""
+    rounds: list[dict[str, int]] = []
+    real = tuning._launch_times
+
+    def timed(*arguments: Any) -> dict[str, int]:
+        found = dict.fromkeys(real(*arguments), 500 if len(rounds) == 2 else 1000)
+        rounds.append(found)
+        return found
+
+    monkeypatch.setattr(tuning, "_launch_times", timed)
+    return rounds
+
+
+def test_later_compiles_use_what_was_found(
+    model: Path,
+    tmp_path: Path,
+    third_wins: list[dict[str, int]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = api.compile(model, tmp_path / "before.hrx").read_bytes()
+    found = tune_model(Request(model, steps=1))
+    assert found["problems"] == found["tuned"] == 1
+    assert len(third_wins) >= 5 and all(third_wins)
+    (row,) = found["rows"]
+    assert row["choice"] is not None and row["best_ns"] == 500
+    path = own_path("x86-64-v3")
+    assert json.loads(path.read_text())["tables"]["x86-64-v3"] == {
+        row["problem"]: row["choice"]
+    }
+    after = api.compile(model, tmp_path / "after.hrx").read_bytes()
+    assert after != before
+    x = np.random.default_rng(1).standard_normal((40, 64)).astype(np.float32)
+    results = []
+    for name in ("before", "after"):
+        with api.load(tmp_path / f"{name}.hrx") as module:
+            results.append(np.array(module(x=x)[0]))
+    np.testing.assert_allclose(*results, rtol=1e-5, atol=1e-5)
+    monkeypatch.setenv("HEADRACE_TUNED", "0")
+    assert api.compile(model, tmp_path / "off.hrx").read_bytes() == before
+    monkeypatch.setenv("HEADRACE_TUNED", "1")
+    monkeypatch.setenv("HEADRACE_MODEL_CACHE", "0")
+    assert api.compile(model, tmp_path / "again.hrx").read_bytes() == after
+
+
+def test_a_table_of_its_own(
+    model: Path, tmp_path: Path, third_wins: list[dict[str, int]]
+) -> None:
+    table = tmp_path / "mine.json"
+    arguments = ["tune", str(model), "--steps", "1", "--table", str(table), "--json"]
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.output)["table"] == str(table)
+    assert "contract 40 by 256 over 64" in table.read_text()
+    assert not own_path("x86-64-v3").exists()
+
+
+def test_noise_changes_nothing(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, count = tuning._launch_times, [1000]
+
+    def timed(*arguments: Any) -> dict[str, int]:
+        count[0] -= 2
+        return dict.fromkeys(real(*arguments), count[0])
+
+    monkeypatch.setattr(tuning, "_launch_times", timed)
+    assert tune_model(Request(model, steps=1))["tuned"] == 0
+    assert json.loads(own_path("x86-64-v3").read_text())["tables"]["x86-64-v3"] == {}
+
+
+def test_what_cannot_be_tuned(model: Path, tmp_path: Path) -> None:
+    relu = write(tmp_path / "r.onnx", [helper.make_node("Relu", ["x"], ["y"])], {})
+    with pytest.raises(HeadraceError, match="HR0117"):
+        tune_model(Request(relu))
+    with pytest.raises(HeadraceError, match="HR0118"):
+        tune_model(Request(model, "vulkan"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(HeadraceError, match="HR0119"):
+        tune_model(Request(model, steps=1, table=tmp_path / "file" / "t.json"))

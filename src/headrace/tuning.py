@@ -240,7 +240,7 @@ def _row(problem: Problem, times: Mapping[Choice, int]) -> Row:
 def _launch_times(module: Module, sizes: Mapping[str, int], steps: int) -> dict[str, int]:
     """By symbol the least time of a launch over some steps on inputs of zeros, in ns."""
     with module.session() as session, session.lock:
-        executor = session.executor(None)
+        executor = session.executor(None).head
         arrays: list[Any] = []
         for given in executor.function.inputs:
             shape = tuple(e.evaluate(sizes) for e in given.shape)

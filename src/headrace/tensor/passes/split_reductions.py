@@ -83,7 +83,7 @@ def _split(operation: d.ReduceOp) -> None:
     replace(operation, builder.reduce(partial, operation.init_values[0], [longest], kind))
 
 
-def _inner(folded: tuple[int, ...], sizes: list[int]) -> list[int] | None:
+def _inner(folded: list[int], sizes: list[int]) -> list[int] | None:
     """The innermost dimensions to fold first: the rest still has parts enough."""
     parts = 1
     for count in range(1, len(folded)):

@@ -406,6 +406,10 @@ def convert(f: Function, machine: Machine, x: Value, source: DType, target: DTyp
             if to == element_of(x.type):
                 return round_to(f, target, x, machine)
             y = f.cast("fpext" if to == "double" else "fptrunc", x, to)
+            if target.bits < 32:
+                # LLVM rounds the sign of a `copysign` on its own where it sees both
+                # roundings, and calls a function for it that no kernel is linked with.
+                y = f.intrinsic(f"llvm.arithmetic.fence.{mangled(y.type)}", y.type, y)
         else:
             y = f.cast("sitofp" if source.kind == "signed" else "uitofp", x, to)
         return round_to(f, target, y, machine)

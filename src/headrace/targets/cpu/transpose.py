@@ -71,7 +71,9 @@ def _turned(phase: NestPhase, along: Axis, last: Axis, kernel: Kernel) -> tuple[
         if not access.offset.is_linear_in((along.name, last.name)):
             continue
         step = access.offset.coefficient(last.name)
-        plain = not access.guards and step.names <= set(kernel.dims)
+        # Blocks are read before the values are that a gather's places come from.
+        gathered = any(name.startswith("%v") for name in access.names)
+        plain = not access.guards and not gathered and step.names <= set(kernel.dims)
         if plain and step not in (as_expr(0), ONE) and stride(access, along.name) == 1:
             found.append(read)
     return tuple(found)

@@ -26,6 +26,7 @@ def model_of(
     weights: Mapping[str, Any] | None = None,
     opset: int = 21,
     shapes: Mapping[str, Sequence[int | str | None]] | None = None,
+    opsets: Mapping[str, int] | None = None,
 ) -> onnx.ModelProto:
     """A model of nodes.
 
@@ -33,7 +34,9 @@ def model_of(
         inputs: name -> an example array (element type and rank).
         weights: name -> array.
         shapes: shapes of inputs other than those of their examples.
+        opsets: domain -> version, of domains other than ONNX's own; 1 by default.
     """
+    versions = {"": opset, **{n.domain: 1 for n in nodes if n.domain}, **(opsets or {})}
     infos = []
     for name, array in inputs.items():
         kind = helper.np_dtype_to_tensor_dtype(array.dtype)
@@ -46,9 +49,8 @@ def model_of(
         [onnx.ValueInfoProto(name=o) for o in outputs],
         [numpy_helper.from_array(np.asarray(a), n) for n, a in (weights or {}).items()],
     )
-    return helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8
-    )
+    imports = [helper.make_opsetid(d, v) for d, v in versions.items()]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
 
 def symbolic_shapes(inputs: Mapping[str, Any]) -> dict[str, list[str | int]]:

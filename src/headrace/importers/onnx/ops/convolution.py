@@ -11,8 +11,8 @@ from headrace.importers.onnx.registry import onnx_op
 from headrace.ir.types import shape_of
 
 
-def _kernel_sizes(c: NodeContext) -> list[int]:
-    found = c.shape(1)[2:]
+def _kernel_sizes(c: NodeContext, kernel: SSAValue) -> list[int]:
+    found = shape_of(kernel)[2:]
     if not all(s.is_constant for s in found):
         raise c.unsupported("the kernel's sizes must be constant")
     return [s.value for s in found]
@@ -26,14 +26,18 @@ def _with_bias(c: NodeContext, made: SSAValue) -> SSAValue:
 
 @onnx_op("Conv")
 def conv(c: NodeContext) -> SSAValue:
-    x, kernel = c.data(0), c.data(1)
+    return _with_bias(c, convolved(c, c.data(0), c.data(1)))
+
+
+def convolved(c: NodeContext, x: SSAValue, kernel: SSAValue) -> SSAValue:
+    """A convolution as the node's attributes describe it, without bias."""
     if len(shape_of(x)) < 3:
         raise c.malformed("the input must have rank 3 or more")
     extents = shape_of(x)[2:]
     group = c.int("group", 1)
     c.dims.same(shape_of(x)[1], shape_of(kernel)[1] * group)
-    w = read_windows(c, extents, _kernel_sizes(c))
-    made = c.build.convolution(
+    w = read_windows(c, extents, _kernel_sizes(c, kernel))
+    return c.build.convolution(
         x,
         kernel,
         window_strides=w.strides,
@@ -42,7 +46,6 @@ def conv(c: NodeContext) -> SSAValue:
         rhs_dilation=w.dilations,
         feature_group_count=group,
     )
-    return _with_bias(c, made)
 
 
 @onnx_op("ConvTranspose")
@@ -51,7 +54,7 @@ def conv_transpose(c: NodeContext) -> SSAValue:
     x, kernel = c.data(0), c.data(1)
     extents = shape_of(x)[2:]
     count = len(extents)
-    sizes = _kernel_sizes(c)
+    sizes = _kernel_sizes(c, kernel)
     strides = spatial(c, "strides", count)
     dilations = spatial(c, "dilations", count)
     extra = spatial(c, "output_padding", count, 0)

@@ -69,7 +69,8 @@ def is_row_kernel(kernel: Kernel) -> bool:
     """Whether the kernel folds, or maps inner axes, and is none that needs other means.
 
     Left to the naive emitter: array locals, maps whose points run in turn, halos to write,
-    complex numbers, and carried values that have no neutral element over unknown sizes.
+    complex numbers, folds of nothing, and carried values without a neutral element over unknown
+    sizes.
     """
     if not any(p.reduction is not None or p.parallel for p in kernel.phases):
         return False
@@ -88,10 +89,10 @@ def _can_run(kernel: Kernel, phase: Phase) -> bool:
         return False
     if phase.reduction is None:
         return not (phase.parallel and any(isinstance(s.operand, str) for s in phase.stores))
-    if phase.parallel:
+    size = flat_size(phase.reduction_axes)
+    if phase.parallel or (size.is_constant and size.value == 0):
         return False
-    known = flat_size(phase.reduction_axes).is_constant
-    return known or phase.reduction.combiner.kind is not None
+    return size.is_constant or phase.reduction.combiner.kind is not None
 
 
 def multiplies_one_row(kernel: Kernel) -> bool:

@@ -50,6 +50,8 @@ def choose_tiles(found: Product, unknown_rows: int = _UNKNOWN_SIZE) -> Tiles:
     rows = row_count.value if row_count.is_constant else unknown_rows
     columns = _known(flat_size(found.columns))
     batch, depth = _known(flat_size(found.batch)), _known(flat_size(found.depth))
+    if found.narrow and columns >= _WIDE and depth >= _DEEP:
+        return _weight_tiles(rows, columns, batch)
     most = 128 if found.narrow else 64
     high, wide = power_of_two(rows, 16, most), power_of_two(columns, 16, most)
 
@@ -63,3 +65,26 @@ def choose_tiles(found: Product, unknown_rows: int = _UNKNOWN_SIZE) -> Tiles:
             wide //= 2
     deep = power_of_two(depth, 16, 64 if found.narrow else 32)
     return Tiles(high, wide, deep, warps=8 if high * wide >= 128 * 128 else 4)
+
+
+_WIDE, _DEEP = 1024, 512
+"""From these on a product of halves is one of a layer with its weight."""
+
+
+def _weight_tiles(rows: int, columns: int, batch: int) -> Tiles:
+    """Halves on tensor cores, as measured on an H200 (docs/measured/h200.md)."""
+
+    def programs(high: int, wide: int) -> int:
+        return -(-rows // high) * -(-columns // wide) * batch
+
+    if rows > 64:
+        if programs(128, 256) >= _LEAST_PROGRAMS:
+            return Tiles(128, 256, 64, warps=8)
+        if programs(128, 128) >= _LEAST_PROGRAMS:
+            return Tiles(128, 128, 64)
+    high = power_of_two(rows, 16, 64)
+    if programs(high, 64) >= _LEAST_PROGRAMS:
+        return Tiles(high, 64, 64, stages=4)
+    # Few programs: each must have much of the weight under way.
+    wide = 32 if high == 64 and programs(high, 64) < _LEAST_PROGRAMS // 2 else 64
+    return Tiles(high, wide, 128, stages=4)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
+
 import pytest
 from sample_kernels import SAMPLES, Sample, assert_close
 from test_triton_naive import needs_interpreter, needs_triton
@@ -164,3 +166,24 @@ def test_tiles_in_groups_of_rows_cover_the_result(cut: int | None) -> None:
     for part in parts:
         run(sample.kernel, buffers, {}, contract.generate, columns=part)
     assert_close(sample, buffers, expected)
+
+
+@pytest.mark.parametrize(
+    "rows, columns, tile",
+    [
+        (4096, 4096, (128, 256, 64, 8, 3)),
+        (2048, 4096, (128, 128, 64, 4, 3)),
+        (128, 11008, (64, 64, 64, 4, 4)),
+        (128, 4096, (64, 32, 128, 4, 4)),
+        (16, 4096, (16, 64, 128, 4, 4)),
+    ],
+)
+def test_products_with_a_layers_weight(rows: int, columns: int, tile: tuple[int, ...]) -> None:
+    text = HALF.replace("%d0 = 5", f"%d0 = {rows}").replace("%d1 = 33", f"%d1 = {columns}")
+    text = text.replace("%r0 = 40", "%r0 = 4096").replace("[5, 40]", f"[{rows}, 4096]")
+    text = text.replace("[40, 33]", f"[4096, {columns}]").replace(
+        "[5, 33]", f"[{rows}, {columns}]"
+    )
+    found = products.as_product(Sample("layer", text).kernel)
+    assert found is not None and found.narrow
+    assert astuple(choose_tiles(found)) == tile

@@ -139,3 +139,8 @@ def test_tiles_follow_memory() -> None:
     assert columns.rows == 32 and columns.lanes == 32
     assert (long.rows, long.lanes) == (1, 2048)
     assert (product.rows, product.lanes) == (1, 512)
+
+
+def test_a_fold_of_nothing_is_left_to_the_naive_emitter() -> None:
+    empty = COLUMNS.replace("%r0 = 45", "%r0 = 0").replace("[45, 70]", "[0, 70]")
+    assert not rows.is_row_kernel(Sample("empty", empty).kernel)

@@ -94,20 +94,21 @@ def softsign(c: NodeContext) -> SSAValue:
     return b.binary("divide", x, c.with_scalar("add", b.unary("abs", x), 1))
 
 
-def _hard_sigmoid(c: NodeContext, x: SSAValue, alpha: float, beta: float) -> SSAValue:
+def hard_sigmoid_of(c: NodeContext, x: SSAValue, alpha: float, beta: float) -> SSAValue:
+    """alpha * x + beta, cut off at 0 and 1."""
     line = c.with_scalar("add", c.with_scalar("multiply", x, alpha), beta)
     return c.build.clamp(c.scalar_like(0, x), line, c.scalar_like(1, x))
 
 
 @onnx_op("HardSigmoid")
 def hard_sigmoid(c: NodeContext) -> SSAValue:
-    return _hard_sigmoid(c, c.data(0), c.float("alpha", 0.2), c.float("beta", 0.5))
+    return hard_sigmoid_of(c, c.data(0), c.float("alpha", 0.2), c.float("beta", 0.5))
 
 
 @onnx_op("HardSwish")
 def hard_swish(c: NodeContext) -> SSAValue:
     x = c.data(0)
-    return c.build.binary("multiply", x, _hard_sigmoid(c, x, 1 / 6, 0.5))
+    return c.build.binary("multiply", x, hard_sigmoid_of(c, x, 1 / 6, 0.5))
 
 
 @onnx_op("Mish")
@@ -125,8 +126,13 @@ def swish(c: NodeContext) -> SSAValue:
 
 @onnx_op("Gelu")
 def gelu(c: NodeContext) -> SSAValue:
-    x, b = c.data(0), c.build
-    if c.string("approximate", "none") == "tanh":
+    return gelu_of(c, c.data(0), c.string("approximate", "none") == "tanh")
+
+
+def gelu_of(c: NodeContext, x: SSAValue, by_tanh: bool) -> SSAValue:
+    """x times the normal distribution's function, by erf or by its approximation."""
+    b = c.build
+    if by_tanh:
         cube = b.binary("multiply", x, b.binary("multiply", x, x))
         inner = b.binary("add", x, c.with_scalar("multiply", cube, 0.044715))
         bent = b.unary("tanh", c.with_scalar("multiply", inner, math.sqrt(2 / math.pi)))

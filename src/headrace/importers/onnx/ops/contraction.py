@@ -39,7 +39,11 @@ def matmul(c: NodeContext) -> SSAValue:
 
 @onnx_op("Gemm")
 def gemm(c: NodeContext) -> SSAValue:
-    """alpha * A' * B' + beta * C."""
+    return gemm_values(c)
+
+
+def gemm_values(c: NodeContext) -> SSAValue:
+    """alpha * A' * B' + beta * C, of the node's inputs and attributes."""
     a, b = c.data(0), c.data(1)
     a_axis = 0 if c.flag("transA") else 1
     b_axis = 1 if c.flag("transB") else 0

@@ -18,7 +18,8 @@ def _kernel_sizes(c: NodeContext, kernel: SSAValue) -> list[int]:
     return [s.value for s in found]
 
 
-def _with_bias(c: NodeContext, made: SSAValue) -> SSAValue:
+def with_bias(c: NodeContext, made: SSAValue) -> SSAValue:
+    """Adds input 2, where it is given, to the channels."""
     if not c.has(2):
         return made
     return c.build.binary("add", made, c.along(c.data(2), 1, shape_of(made)))
@@ -26,7 +27,7 @@ def _with_bias(c: NodeContext, made: SSAValue) -> SSAValue:
 
 @onnx_op("Conv")
 def conv(c: NodeContext) -> SSAValue:
-    return _with_bias(c, convolved(c, c.data(0), c.data(1)))
+    return with_bias(c, convolved(c, c.data(0), c.data(1)))
 
 
 def convolved(c: NodeContext, x: SSAValue, kernel: SSAValue) -> SSAValue:
@@ -67,7 +68,7 @@ def conv_transpose(c: NodeContext) -> SSAValue:
     for n in range(count):
         low.append(as_expr(reach[n] - 1) - begin[n])
         high.append(as_expr(reach[n] - 1) - end[n] + extra[n])
-    return _with_bias(
+    return with_bias(
         c,
         c.build.convolution(
             x,

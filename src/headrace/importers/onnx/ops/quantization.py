@@ -109,10 +109,10 @@ def less_zero(
         return wide
     zero = b.convert(c.data(index), work)
     zero = zero if shape is None else b.reshape(zero, shape)
-    return c.binary("subtract", wide, _rankless(c, zero))
+    return c.binary("subtract", wide, rankless(c, zero))
 
 
-def _rankless(c: NodeContext, x: SSAValue) -> SSAValue:
+def rankless(c: NodeContext, x: SSAValue) -> SSAValue:
     """One number as a scalar; anything else stays."""
     return c.build.reshape(x, ()) if product(shape_of(x)) == as_expr(1) else x
 
@@ -163,7 +163,7 @@ def dequantize_linear(c: NodeContext) -> SSAValue:
 # -- products ---------------------------------------------------------------------------
 
 
-def _row_shape(c: NodeContext, index: int) -> list[Expr] | None:
+def row_shape(c: NodeContext, index: int) -> list[Expr] | None:
     """How a number a row of a left matrix broadcasts: a vector gains a last dimension."""
     if not c.has(index) or c.rank(index) != 1:
         return None
@@ -172,20 +172,20 @@ def _row_shape(c: NodeContext, index: int) -> list[Expr] | None:
 
 @onnx_op("MatMulInteger")
 def matmul_integer(c: NodeContext) -> SSAValue:
-    left = less_zero(c, c.data(0), 2, _row_shape(c, 2))
+    left = less_zero(c, c.data(0), 2, row_shape(c, 2))
     return matmul_values(c, left, less_zero(c, c.data(1), 3))
 
 
 @onnx_op("QLinearMatMul")
 def qlinear_matmul(c: NodeContext) -> SSAValue:
-    left = less_zero(c, c.data(0), 2, _row_shape(c, 2))
+    left = less_zero(c, c.data(0), 2, row_shape(c, 2))
     made = matmul_values(c, left, less_zero(c, c.data(3), 5))
     b = c.build
     scale_left, scale_right = b.convert(c.data(1), F32), b.convert(c.data(4), F32)
-    rows = _row_shape(c, 1)
+    rows = row_shape(c, 1)
     if rows is not None and len(shape_of(made)) > 1:
         scale_left = b.reshape(scale_left, rows)
-    scale = c.binary("multiply", _rankless(c, scale_left), _rankless(c, scale_right))
+    scale = c.binary("multiply", rankless(c, scale_left), rankless(c, scale_right))
     return _requantised(c, made, scale, 6, 7)
 
 
@@ -211,7 +211,7 @@ def qlinear_conv(c: NodeContext) -> SSAValue:
     if c.has(8):
         made = b.binary("add", made, c.along(c.data(8), 1, shape_of(made)))
     scale = b.reshape(c.data(1), ())
-    of_kernel = _rankless(c, c.data(4))
+    of_kernel = rankless(c, c.data(4))
     if shape_of(of_kernel):
         of_kernel = b.reshape(of_kernel, (*shape_of(of_kernel), *[1] * (c.rank(0) - 2)))
     scale = c.binary("multiply", scale, of_kernel)
@@ -223,13 +223,13 @@ def _requantised(
 ) -> SSAValue:
     """Sums of products of the given scale, as numbers of the scale that is an input."""
     b, kind = c.build, c.dtype(to_zero)
-    target = _rankless(c, b.convert(c.data(to_scale), F32))
+    target = rankless(c, b.convert(c.data(to_scale), F32))
     factor = c.binary("divide", scale, target)
     wide = b.convert(sums, F32)
     made = b.binary("multiply", wide, b.broadcast_to(factor, shape_of(wide)))
     if kind.is_float:
         return quantised(c, made, c.scalar_like(1, made), None, kind)
-    zero = _rankless(c, b.convert(c.data(to_zero), I32))
+    zero = rankless(c, b.convert(c.data(to_zero), I32))
     return rounded(c, made, b.broadcast_to(zero, shape_of(made)), kind)
 
 

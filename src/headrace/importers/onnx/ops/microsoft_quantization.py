@@ -1,0 +1,117 @@
+"""`com.microsoft`: products of quantised matrices."""
+
+from __future__ import annotations
+
+from xdsl.ir import SSAValue
+
+from headrace.base.dtypes import F32, I32, UI8
+from headrace.base.symbols import Expr, as_expr
+from headrace.importers.onnx.context import NodeContext
+from headrace.importers.onnx.ops.contraction import matmul_values
+from headrace.importers.onnx.ops.microsoft_fused import DOMAIN
+from headrace.importers.onnx.ops.quantization import (
+    dequantize_linear,
+    dynamically_quantised,
+    less_zero,
+    quantize_linear,
+    rankless,
+    row_shape,
+)
+from headrace.importers.onnx.registry import onnx_op
+from headrace.ir.types import dtype_of, shape_of
+
+onnx_op("QuantizeLinear", domain=DOMAIN)(quantize_linear)
+onnx_op("DequantizeLinear", domain=DOMAIN)(dequantize_linear)
+
+
+def _as_floats(
+    c: NodeContext, sums: SSAValue, left: SSAValue, right: SSAValue, bias: int
+) -> SSAValue:
+    """Integer sums times both scales, plus an input."""
+    scale = c.binary("multiply", rankless(c, left), rankless(c, right))
+    made = c.binary("multiply", c.build.convert(sums, F32), scale)
+    return c.binary("add", made, c.data(bias)) if c.has(bias) else made
+
+
+@onnx_op("DynamicQuantizeMatMul", domain=DOMAIN)
+def dynamic_quantize_matmul(c: NodeContext) -> SSAValue:
+    """A as 8-bit numbers over its whole range, times B, which is quantised."""
+    b = c.build
+    number, scale, zero = dynamically_quantised(c, c.data(0), UI8)
+    shape = shape_of(number)
+    left = b.binary(
+        "subtract",
+        b.convert(number, I32),
+        b.broadcast_in_dim(b.convert(zero, I32), (), shape),
+    )
+    made = matmul_values(c, left, less_zero(c, c.data(1), 3))
+    return _as_floats(c, made, scale, c.data(2), 4)
+
+
+@onnx_op("MatMulIntegerToFloat", domain=DOMAIN)
+def matmul_integer_to_float(c: NodeContext) -> SSAValue:
+    left = less_zero(c, c.data(0), 4, row_shape(c, 4))
+    made = matmul_values(c, left, less_zero(c, c.data(1), 5))
+    rows = row_shape(c, 2)
+    scale = c.data(2) if rows is None else c.build.reshape(c.data(2), rows)
+    return _as_floats(c, made, scale, c.data(3), 6)
+
+
+# -- MatMulNBits ------------------------------------------------------------------------------
+
+
+@onnx_op("MatMulNBits", domain=DOMAIN)
+def matmul_n_bits(c: NodeContext) -> SSAValue:
+    """A times the transpose of [N, K] numbers of 2, 4 or 8 bits, scaled by blocks along K.
+
+    A is not quantised, whatever `accuracy_level` allows.
+    """
+    b, x = c.build, c.data(0)
+    bits, block = c.int("bits", 4), c.int("block_size", 0)
+    rows, columns = c.int("N"), c.int("K")
+    if bits not in (2, 4, 8) or block < 16 or block & (block - 1) or rows < 1 or columns < 1:
+        raise c.malformed("'bits' must be 2, 4 or 8, 'block_size' a power of two from 16 on")
+    blocks = -(-columns // block)
+    numbers = _unpacked(c, c.data(1), bits, (rows, blocks, block))
+    shape = shape_of(numbers)
+    scale = b.convert(b.reshape(c.data(2), (rows, blocks)), F32)
+    zero = b.splat(2 ** (bits - 1), F32, (rows, blocks))
+    if c.has(3) and c.dtype(3).is_float:
+        zero = b.convert(b.reshape(c.data(3), (rows, blocks)), F32)
+    elif c.has(3):
+        width = -(-blocks * bits // 8) * 8 // bits
+        zeros = _unpacked(c, c.data(3), bits, (rows, width))
+        zero = b.convert(c.slice_axis(zeros, 1, 0, blocks), F32)
+    wide = b.convert(numbers, F32)
+    if c.has(4):
+        # Each column says itself which block it belongs to.
+        group = c.data(4)
+        wide = c.slice_axis(b.reshape(wide, (rows, blocks * block)), 1, 0, columns)
+        group = c.slice_axis(group, 0, 0, columns)
+        zero, scale = b.take(zero, group, 1), b.take(scale, group, 1)
+        wide = b.binary("multiply", b.binary("subtract", wide, zero), scale)
+    else:
+        wide = b.binary("subtract", wide, b.broadcast_in_dim(zero, (0, 1), shape))
+        wide = b.binary("multiply", wide, b.broadcast_in_dim(scale, (0, 1), shape))
+        wide = c.slice_axis(b.reshape(wide, (rows, blocks * block)), 1, 0, columns)
+    kind = dtype_of(x)
+    c.dims.same(shape_of(x)[-1], as_expr(columns))
+    left = b.convert(x, F32)
+    made = b.dot_general(left, wide, contract=((len(shape_of(x)) - 1,), (1,)))
+    if c.has(5):
+        made = c.binary("add", made, b.convert(c.data(5), F32))
+    return b.convert(made, kind)
+
+
+def _unpacked(c: NodeContext, packed: SSAValue, bits: int, shape: tuple[int, ...]) -> SSAValue:
+    """Unsigned numbers out of bytes, the low bits first."""
+    b, each = c.build, 8 // bits
+    target: list[Expr] = [as_expr(s) for s in shape]
+    if each == 1:
+        return b.reshape(packed, target)
+    parted = (*target[:-1], target[-1] // each, as_expr(each))
+    bytes_ = b.reshape(packed, parted[:-1])
+    wide = b.broadcast_in_dim(bytes_, range(len(parted) - 1), parted)
+    shift = c.with_scalar("multiply", b.iota(UI8, parted, len(parted) - 1), bits)
+    number = b.binary("shift_right_logical", wide, shift)
+    return b.reshape(c.with_scalar("and", number, 2**bits - 1), target)

@@ -25,7 +25,7 @@ from headrace.targets.cpu.ir_text import Module, Value, integer
 from headrace.targets.cpu.machine import Machine
 from headrace.targets.cpu.nest import NestPhase, Read, axis_ranges, stride
 from headrace.targets.cpu.offsets import Context
-from headrace.targets.cpu.products import Piece, Strip, Tile, widened, zeros
+from headrace.targets.cpu.products import FEW_SUMS, Piece, Strip, Tile, widened, zeros
 from headrace.targets.cpu.transpose import transpose_8x8
 
 __all__ = ["emit", "layout_wishes", "match"]
@@ -325,6 +325,7 @@ class AttentionEmitter(NestEmitter):
             Strip(mix.right.dtype, self._bytes_of(mix.right, mix.term)),
         )
         at_once = max(1, 12 * width // PANEL_COLUMNS // len(rows))
+        cut = len(rows) * min(at_once, panels) * PANEL_COLUMNS // width <= FEW_SUMS
         for first in range(0, panels, at_once):
             some = range(min(at_once, panels - first))
             pieces = [
@@ -335,7 +336,7 @@ class AttentionEmitter(NestEmitter):
                 column = integer((first + q) * PANEL_COLUMNS)
                 bound = {**rows[0], mix.term.name: integer(0), mix.column.name: column}
                 rights[q] = self._pointer(mix.right, bound)
-            tile = Tile(f, self._machine, pieces, *strips)
+            tile = Tile(f, self._machine, pieces, *strips, cut=cut)
             sums = tile.add(lefts, rights, terms, zeros(len(rows), pieces, mix.start))
             self._maps_of(rows, integer(first * PANEL_COLUMNS), pieces, sums)
 

@@ -617,7 +617,8 @@ class ContractEmitter(NestEmitter):
             right = Strip(F32, integer(plan.tile * 4))
         if plan.widened_bytes:
             lefts, left = self._widen(lefts, size), Strip(F32, integer(4))
-        tile = Tile(f, self._machine, pieces, left, right, ahead)
+        cut = plan.has_few_sums(self._machine.width)
+        tile = Tile(f, self._machine, pieces, left, right, ahead, cut)
         return tile.add(lefts, rights, size, acc, whole_steps=bool(plan.depth_block))
 
     def _maps(self, context: Context, column: Value, width: int) -> None:

@@ -18,7 +18,7 @@ from headrace.kernel.description import Axis, Compute, Kernel, Load
 from headrace.targets.cpu.choices import contract_key, with_contract_choice
 from headrace.targets.cpu.machine import Machine
 from headrace.targets.cpu.nest import Nest, Read, lower, stride
-from headrace.targets.cpu.products import UNROLL
+from headrace.targets.cpu.products import FEW_SUMS, UNROLL
 
 WIDENED = (F32, F16, BF16)
 """Element types of operands; the narrow ones are widened as they are loaded."""
@@ -92,6 +92,15 @@ class ContractPlan:
     @property
     def panel_count(self) -> Expr:
         return ceildiv(self.column.size, self.tile)
+
+    def has_few_sums(self, width: int) -> bool:
+        """Whether totals fit into registers beside the largest tile's sums, of vectors
+        `width` wide."""
+        count = self.row_count
+        if not count.is_constant:
+            return False
+        tall = min(count.value, self.row_tile)
+        return tall * self.panels * self.tile // width <= FEW_SUMS
 
     @property
     def scratch_bytes(self) -> int:

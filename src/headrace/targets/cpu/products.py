@@ -22,7 +22,7 @@ UNROLL = 4
 
 _PREFETCH_BYTES = 512
 _PARTIAL_TERMS = 64
-_FEW_SUMS = 8
+FEW_SUMS = 8
 """Up to so many accumulators there are registers for totals beside them."""
 
 
@@ -100,6 +100,9 @@ class Tile:
         pieces: the vectors of each row.
         left, right: how elements follow each other.
         ahead: what to fetch meanwhile.
+        cut: whether long sums are sums of partial sums, where the machine's sums need not
+            be in order. All tiles of a product say the same: an element's rounding must not
+            depend on whether a whole tile or the rest of one holds it.
     """
 
     function: Function
@@ -108,6 +111,7 @@ class Tile:
     left: Strip
     right: Strip
     ahead: Ahead | None = None
+    cut: bool = False
 
     def add(
         self,
@@ -141,7 +145,7 @@ class Tile:
             whole = f.binary("and", size, -UNROLL)
         start = integer(0)
         long = known is not None and known >= 2 * _PARTIAL_TERMS
-        if known is not None and long and self._may_cut(acc):
+        if known is not None and long and self.cut and not self.machine.ordered_sums:
             start = integer(known - known % _PARTIAL_TERMS)
             acc = self._partial_sums(start, acc, steps)
         acc = f.loop(start, whole, UNROLL, lambda k, c: steps(k, c, UNROLL), acc)
@@ -150,10 +154,6 @@ class Tile:
         if whole_steps:
             return acc
         return f.loop(whole, size, 1, lambda k, c: steps(k, c, 1), acc)
-
-    def _may_cut(self, acc: Sequence[Value]) -> bool:
-        """Whether totals fit into registers beside the sums, and may be added apart."""
-        return len(acc) <= _FEW_SUMS and not self.machine.ordered_sums
 
     def _partial_sums(
         self,

@@ -249,6 +249,22 @@ def test_bits_do_not_depend_on_how_tiles_are_shared():
     assert one.tobytes() == many.tobytes()
 
 
+@pytest.mark.parametrize("target", [NATIVE, GENERIC])
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(13, 24, 512), (169, 1000, 512), (1, 40, 784), (4, 23, 300)]
+)
+def test_bits_do_not_depend_on_where_an_element_stands(m, n, k, target):
+    """Equal rows by equal columns: whole tiles and the rest of one round alike."""
+    kernel = with_wishes(matmul(m, n, k), target)
+    a, w = np.random.default_rng(2).standard_normal((2, k)).astype(np.float32)
+    arrays = [np.tile(a, (m, 1)), np.tile(w[:, None], (1, n)), np.full(n, 50, np.float32)]
+    arrays.append(np.empty((m, n), np.float32))
+    buffers = [pack_operand(x, o, {}) for x, o in zip(arrays, kernel.operands, strict=True)]
+    Linked(kernel, target)(buffers, {}, parts=3)
+    found = unpack_operand(buffers[-1], kernel.operands[-1], {})
+    assert len(np.unique(found)) == 1
+
+
 def test_weight_may_be_cut_along_its_panels():
     kernel = with_wishes(matmul(1, 512, 256), NATIVE)
     (specialisation,) = NATIVE.translate("k", kernel).specialisations

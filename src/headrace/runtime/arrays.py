@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,3 +31,18 @@ def aligned_array(shape: tuple[int, ...], dtype: Any) -> Any:
     buffer = np.empty(size + ALIGNMENT_BYTES, np.uint8)
     offset = -_address_of(_from_buffer(buffer)) & (ALIGNMENT_BYTES - 1)
     return np.ndarray(shape, dtype, buffer, offset)
+
+
+def overlapping(arrays: Sequence[Any]) -> frozenset[int]:
+    """Numbers of arrays that share bytes with another: a step must not change one under it."""
+    places = sorted(
+        (address_of(a), address_of(a) + a.nbytes, n) for n, a in enumerate(arrays) if a.nbytes
+    )
+    found: set[int] = set()
+    end, last = 0, -1
+    for begin, behind, number in places:
+        if begin < end:
+            found |= {last, number}
+        if behind > end:
+            end, last = behind, number
+    return frozenset(found)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.base.errors import Diagnostic, Problems
 from headrace.plan.model import Plan
-from headrace.runtime.arrays import aligned_array
+from headrace.runtime.arrays import aligned_array, overlapping
 from headrace.runtime.drivers.api import Step
 from headrace.runtime.outputs import Outputs, outputs_type
 from headrace.runtime.signature import Matcher
@@ -75,6 +75,7 @@ class Executor:
             results = [aligned_array(shape, dtype) for shape, dtype in prepared.outputs]
         else:
             results = self._given(out, prepared)
+            self._check_apart(arrays, results)
         start = perf_counter_ns()
         prepared.step.run(arrays, results)
         session.note_step(self, prepared, perf_counter_ns() - start)
@@ -180,6 +181,17 @@ class Executor:
                 problems.add(Diagnostic("HR4004", f"the {name} is not contiguous and writable"))
         problems.raise_if_any()
         return list(out)
+
+    def _check_apart(self, arrays: Sequence[Any], out: Sequence[Any]) -> None:
+        """Kernels read inputs after they have begun to write outputs."""
+        problems = Problems()
+        for number in sorted(overlapping((*arrays, *out))):
+            if number >= len(arrays):
+                name = self.function.outputs[number - len(arrays)].name
+                fact = f"the out= array for '{name}' shares bytes with an input or output"
+                cure = "give an array of its own"
+                problems.add(Diagnostic("HR4004", fact, helps=(cure,)))
+        problems.raise_if_any()
 
     def forget(self) -> None:
         """Drops all prepared plans."""

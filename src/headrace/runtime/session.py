@@ -50,11 +50,12 @@ class Session:
 
         Args:
             args, kwargs: the inputs, by position or name: numpy arrays of the signature's
-                element type. Arrays that are C-contiguous and aligned 64 bytes are read
-                where they stand, others are copied first.
+                element type. Arrays that are C-contiguous and aligned to their element are
+                read where they stand on the cpu, others are copied first.
             function: which entry function; the first where left out.
             out: arrays to write the outputs to, one per output; fresh ones are made
-                otherwise.
+                otherwise. None may share bytes with another output, or with an input whose
+                place it does not take.
             donate: names of inputs whose arrays may be overwritten, True for all that an
                 output takes the place of: state is then updated where it stands, and the
                 output is the very array. Others are copied first and stay as they are.

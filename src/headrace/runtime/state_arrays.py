@@ -14,7 +14,7 @@ import numpy as np
 
 from headrace.artifact import schema
 from headrace.base.errors import Diagnostic, Problems
-from headrace.runtime.arrays import ALIGNMENT_BYTES, address_of, aligned_array
+from headrace.runtime.arrays import ALIGNMENT_BYTES, address_of, aligned_array, overlapping
 
 Shapes = Sequence[tuple[tuple[int, ...], Any]]
 
@@ -91,7 +91,7 @@ class StateArrays:
             donated: inputs that may be overwritten.
         """
         bound = Bound(list(arrays), list(out) if out is not None else [None] * len(shapes))
-        shared = _overlapping(arrays) if donated else frozenset[int]()
+        shared = overlapping(arrays) if donated else frozenset[int]()
         for after, before in self.aliases:
             given, wanted = arrays[before], bound.outputs[after]
             ours = before in donated and before not in shared
@@ -112,18 +112,3 @@ class StateArrays:
 def _is_usable(array: Any) -> bool:
     """Whether kernels may update an array where it stands."""
     return array.flags.writeable and address_of(array) % ALIGNMENT_BYTES == 0
-
-
-def _overlapping(arrays: Sequence[Any]) -> frozenset[int]:
-    """Arrays that share bytes with another: a step must not change one under the other."""
-    places = sorted(
-        (address_of(a), address_of(a) + a.nbytes, n) for n, a in enumerate(arrays) if a.nbytes
-    )
-    found: set[int] = set()
-    end, last = 0, -1
-    for begin, behind, number in places:
-        if begin < end:
-            found |= {last, number}
-        if behind > end:
-            end, last = behind, number
-    return frozenset(found)

@@ -85,17 +85,21 @@ def test_inputs_and_outputs_tell_their_signatures(mlp_path):
         assert module.functions == ("main",)
 
 
-def test_inputs_that_are_not_aligned_or_contiguous_are_copied(mlp_path):
+def test_inputs_whose_elements_are_not_aligned_or_contiguous_are_copied(mlp_path):
     x = rows(4)
     with load_module(mlp_path) as module:
         aligned = aligned_array(x.shape, x.dtype)
         aligned[...] = x
         expected = module(aligned)[0]
         buffer = np.empty(x.nbytes + 64, np.uint8)
-        start = -buffer.__array_interface__["data"][0] % 64 + 4
-        crooked = buffer[start : start + x.nbytes].view(np.float32).reshape(x.shape)
-        crooked[...] = x
-        assert (module(crooked)[0] == expected).all()
+        start = -buffer.__array_interface__["data"][0] % 64
+        for shift, is_copied in ((4, False), (2, True)):
+            place = buffer[start + shift :][: x.nbytes]
+            crooked = place.view(np.float32).reshape(x.shape)
+            crooked[...] = x
+            with module.session() as session:
+                assert (session(crooked)[0] == expected).all()
+                assert (session.staging_bytes > 0) == is_copied
         assert (module(np.asfortranarray(x))[0] == expected).all()
         wide = np.zeros((4, 2048), np.float32)
         wide[:, ::2] = x
@@ -108,7 +112,7 @@ def test_out_is_written_in_place_aligned_or_not(mlp_path):
         expected = module(x)[0]
         buffer = np.empty(expected.nbytes + 128, np.uint8)
         base = -buffer.__array_interface__["data"][0] % 64
-        for shift in (0, 4):
+        for shift in (0, 4, 2):
             raw = buffer[base + shift : base + shift + expected.nbytes]
             mine = raw.view(np.float32).reshape(expected.shape)
             mine[...] = 0
@@ -121,6 +125,15 @@ def test_out_is_written_in_place_aligned_or_not(mlp_path):
             module(x, out=[np.empty((1024, 2), np.float32).T])
         with pytest.raises(HeadraceError, match="HR4004"):
             module(x, out=[])
+
+
+def test_out_must_not_share_bytes_with_an_input(mlp_path):
+    both = np.zeros((3, 1024), np.float32)
+    with load_module(mlp_path) as module:
+        with pytest.raises(HeadraceError, match="HR4004.*'y' shares bytes"):
+            module(both[:2], out=[both[1:]])
+        out = module(both[:1], out=[both[1:2]])
+        assert out[0].base is both and (both[1] == module(both[:1])[0]).all()
 
 
 def test_lists_take_the_dtype_of_the_model(mlp_path):

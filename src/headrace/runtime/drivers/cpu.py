@@ -49,7 +49,6 @@ _MAIN_THREAD = threading.main_thread().ident
 _CANCEL, _CATCH = int(Context.CANCEL), int(Context.CATCH)
 _FINISHED = int(layout.STATUS_FINISHED)
 _INTERRUPT = int(signal.SIGINT)
-_UNALIGNED = ALIGNMENT_BYTES - 1
 _copy = ctypes.memmove
 _handler_of: Callable[[int], Any] = import_module("_signal").getsignal
 """`signal.getsignal` without turning handlers into enum members: 0.1 instead of 4 us."""
@@ -141,6 +140,9 @@ class CpuStep:
         self._records: Any = (ctypes.c_uint64 * (2 * max(1, len(plan.commands))))()
         self._fetch_records: Any = (ctypes.c_uint64 * (2 * max(1, len(plan.fetches))))()
         self._steps = 0
+        # Kernels ask for no more of external arrays than that elements are aligned.
+        widths = (p.dtype.size_bytes for p in (*function.inputs, *function.outputs))
+        self._unaligned = max(widths, default=1) - 1
         self._staged: list[tuple[int, int, int]] = []
         self._staged_bytes = 0
         self._context = RunContext(device.threads)
@@ -167,13 +169,13 @@ class CpuStep:
         self._commands, self._kept = self._build()
 
     def run(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """See `api.Step.run`. Arrays aligned 64 bytes are used in place, others copied."""
+        """See `api.Step.run`. Arrays whose elements are aligned are used in place, others copied."""
         addresses = self._addresses
         unaligned = 0
         for number, array in enumerate((*inputs, *outputs)):
             addresses[number] = address = address_of(array)
             unaligned |= address
-        if unaligned & _UNALIGNED:
+        if unaligned & self._unaligned:
             self._run_staged(inputs, outputs)
         else:
             self._run()
@@ -188,7 +190,7 @@ class CpuStep:
         back: list[tuple[int, int, int]] = []
         for number, offset, size in self._staged:
             address = addresses[number]
-            if address & _UNALIGNED:
+            if address & self._unaligned:
                 addresses[number] = place = base + offset
                 if number < given:
                     _copy(place, address, size)

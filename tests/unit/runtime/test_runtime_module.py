@@ -130,7 +130,7 @@ def test_out_is_written_in_place_aligned_or_not(mlp_path):
 def test_out_must_not_share_bytes_with_an_input(mlp_path):
     both = np.zeros((3, 1024), np.float32)
     with load_module(mlp_path) as module:
-        with pytest.raises(HeadraceError, match="HR4004.*'y' shares bytes"):
+        with pytest.raises(HeadraceError, match=r"HR4004.*'y' shares bytes"):
             module(both[:2], out=[both[1:]])
         out = module(both[:1], out=[both[1:2]])
         assert out[0].base is both and (both[1] == module(both[:1])[0]).all()

@@ -4,6 +4,7 @@ As a program it prints counts, and writes the failures by operator and reason:
 
     python tests/conformance/onnx/scoreboard.py --failures failures.txt [-k PATTERN] [--jobs N]
 
+`--json FILE` writes every node test with what its model holds, for tools/generate_support.py.
 A worker that dies takes its one test with it: that test is a crash, a new worker goes on.
 """
 
@@ -13,6 +14,7 @@ import argparse
 import contextlib
 import hashlib
 import io
+import json
 import multiprocessing
 import os
 import re
@@ -22,7 +24,7 @@ import unittest
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -100,19 +102,63 @@ def load_tests() -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True)
+class Tested:
+    """What the model of a node test holds.
+
+    Attributes:
+        operator: what the test is about; see `_operator_of`.
+        domain: of its last node; `ai.onnx` is the default one.
+        op_type: of its last node.
+        opset: the version of that domain that the model names.
+        types: element types of the graph's inputs and outputs, by ONNX's names, sorted.
+        expanded: the operator stands as the function that ONNX defines it by.
+    """
+
+    operator: str
+    domain: str
+    op_type: str
+    opset: int
+    types: tuple[str, ...]
+    expanded: bool
+
+
 @cache
-def operators() -> dict[str, str]:
-    """Test name -> the operator it is about."""
+def tested() -> dict[str, Tested]:
+    """Node test -> what its model holds."""
     from onnx.backend.test.loader import load_model_tests
 
-    found: dict[str, str] = {}
     with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
-        for case in load_model_tests(kind="node"):
-            if case.model is not None:
-                last = case.model.graph.node[-1]
-                found[case.name] = _operator_of(case.name, last)
-    return found
+        cases = load_model_tests(kind="node")
+    return {c.name: _tested(c.name, c.model) for c in cases if c.model is not None}
+
+
+def _tested(name: str, model: Any) -> Tested:
+    last = model.graph.node[-1]
+    domain = last.domain or "ai.onnx"
+    versions = {o.domain or "ai.onnx": o.version for o in model.opset_import}
+    values = [*model.graph.input, *model.graph.output]
+    types = sorted({t for v in values for t in _element_types(v.type)})
+    operator = _operator_of(name, last)
+    expanded = "_expanded" in name
+    return Tested(operator, domain, last.op_type, versions[domain], tuple(types), expanded)
+
+
+def _element_types(kind: Any) -> list[str]:
+    """Of a tensor, and of what a sequence or an optional holds."""
+    import onnx
+
+    form = kind.WhichOneof("value")
+    if form in ("sequence_type", "optional_type"):
+        return _element_types(getattr(kind, form).elem_type)
+    held = getattr(kind, form)
+    return [onnx.TensorProto.DataType.Name(held.elem_type).lower()]
+
+
+def operators() -> dict[str, str]:
+    """Node test -> the operator it is about."""
+    return {name: test.operator for name, test in tested().items()}
 
 
 def _operator_of(name: str, node: Any) -> str:
@@ -130,7 +176,8 @@ def sampled(names: Sequence[str], count: int) -> list[str]:
 
 def run_test(name: str) -> Result:
     """Runs one test in this process."""
-    operator = operators().get(name, name.removeprefix("test_"))
+    held = tested().get(name)
+    operator = held.operator if held else name.removeprefix("test_")
     start = time.perf_counter()
     kind, reason = _outcome(load_tests()[name])
     seconds = time.perf_counter() - start
@@ -208,7 +255,8 @@ class _Worker:
                 return self.pipe.recv()
         self.process.kill()
         self.process.join()
-        operator = operators().get(self.name, self.name)
+        held = tested().get(self.name)
+        operator = held.operator if held else self.name
         why = "took too long" if late else f"the process ended with {self.process.exitcode}"
         return Result(self.name, operator, "crash", why)
 
@@ -219,7 +267,7 @@ def run_tests(
     """Runs tests in worker processes; results in the order of names."""
     Recording.on = device
     load_tests()
-    operators()
+    tested()
     queue = list(reversed(names))
     found: dict[str, Result] = {}
     workers: list[_Worker] = []
@@ -282,6 +330,19 @@ def failure_text(results: Sequence[Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def json_text(results: Sequence[Result], device: str) -> str:
+    """The node tests among the results with what their models hold, a test a line."""
+    import onnx
+
+    lines = [
+        json.dumps({**asdict(tested()[r.name]), **asdict(r), "device": device})
+        for r in results
+        if r.name in tested()
+    ]
+    head = json.dumps({"suite": "onnx", "version": onnx.__version__})
+    return "\n".join([head, *lines]) + "\n"
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -291,6 +352,7 @@ def main() -> None:
     parser.add_argument("--device", default="CPU", help="CPU, CUDA or VULKAN")
     parser.add_argument("--list", type=Path, help="a file of names: only these")
     parser.add_argument("--failures", type=Path, help="a file for the failures")
+    parser.add_argument("--json", type=Path, help="a file for the node tests, a line each")
     given = parser.parse_args()
     names = [n for n in sorted(load_tests()) if re.search(given.k, n)]
     if given.list:
@@ -304,6 +366,8 @@ def main() -> None:
             print(f"{done} of {len(names)}", flush=True)
 
     results = run_tests(names, given.jobs, echo, given.device)
+    if given.json:
+        given.json.write_text(json_text(results, given.device))
     text = failure_text(results)
     if given.failures:
         given.failures.write_text(text)

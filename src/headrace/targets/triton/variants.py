@@ -1,7 +1,7 @@
 """The functions of one entry point: how many launches, for which sizes.
 
 Where the rows of a product are known only at run time, one row (bound by reading the
-weight), few and many want different tiles. Conditions look at dimensions alone, so results
+weight), few, some and many want different tiles. Conditions look at dimensions alone, so results
 have the same bits at every budget. A kernel that keeps whole rows (attention) runs as several
 launches, what they keep in scratch between them.
 """
@@ -20,6 +20,7 @@ from headrace.targets.triton import contract, naive, rows
 from headrace.targets.triton.naive import TritonSource
 
 _FEW_ROWS = 64
+_SOME_ROWS = 256
 _MANY_ROWS = 4096
 
 
@@ -45,9 +46,10 @@ def variants(name: str, kernel: Kernel) -> list[Variant]:
         found = [
             _launches(f"{name}_one", one, kept, 1),
             _launches(f"{name}_few", pieces, kept, _FEW_ROWS),
+            _launches(f"{name}_some", pieces, kept, _SOME_ROWS),
             _launches(name, pieces, kept, _MANY_ROWS),
         ]
-        limits = (1, _FEW_ROWS, None)
+        limits = (1, _FEW_ROWS, _SOME_ROWS, None)
         if all(found):
             return [
                 Variant(() if limit is None else (Condition(size, maximum=limit),), sources)

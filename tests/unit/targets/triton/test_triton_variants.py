@@ -75,17 +75,17 @@ def test_attention_hands_rows_on_in_scratch(rows: int) -> None:
 @needs_triton
 def test_attention_compiles() -> None:
     code = make("cuda:sm_90").translate("main", Sample("attention", ATTENTION).kernel)
-    assert [len(s.launches) for s in code.specialisations] == [4, 4, 4]
+    assert [len(s.launches) for s in code.specialisations] == [4, 4, 4, 4]
     sizes = {str(x.scratch_bytes) for s in code.specialisations for x in s.launches}
     assert len(sizes) == 1
 
 
 @needs_triton
-def test_three_functions_in_one_code() -> None:
+def test_four_functions_in_one_code() -> None:
     code = make("cuda:sm_90").translate("main", Sample("variants", TEXT).kernel)
-    assert len(split_code(code.data)) == 3
+    assert len(split_code(code.data)) == 4
     launches = [s.launches[0] for s in code.specialisations]
-    assert [x.symbol for x in launches] == ["main_one", "main_few", "main"]
+    assert [x.symbol for x in launches] == ["main_one", "main_few", "main_some", "main"]
     assert code.specialisations[-1].conditions == ()
     # One row of tiles along the axis of the cut reads its own run of the weight.
     assert all(x.slice is not None and x.slice.binding == 1 for x in launches)

@@ -81,7 +81,33 @@ agraph (float[n, m] x, int64 trips) => (float[n, m] y, float[k, m] rows) {
   >
 }
 """
+SUPPRESSED = """
+agraph (float[n, k, 4] boxes, float[n, c, k] scores, int64[1] most) => (int64[m, 3] chosen) {
+  overlap = Constant <value = float[1] {0.3}> ()
+  least = Constant <value = float[1] {-0.4}> ()
+  chosen = NonMaxSuppression <center_point_box = CENTER> (boxes, scores, most, overlap, least)
+}
+"""
+
+
+def detections(batches: int, classes: int, boxes: int, most: int) -> dict[str, Any]:
+    """Boxes in clusters, in both orders of their corners; equal scores; one without area."""
+    corners = DRAW.uniform(-1, 1, (batches, boxes, 4)) + DRAW.integers(
+        0, 3, (batches, boxes, 1)
+    )
+    corners[:, 0, 2:] = corners[:, 0, :2]
+    scores = np.round(DRAW.standard_normal((batches, classes, boxes)), 1)
+    return {
+        "boxes": corners.astype(np.float32),
+        "scores": scores.astype(np.float32),
+        "most": np.array([most]),
+    }
+
+
+DETECTED = [detections(2, 3, 40, 7), detections(1, 2, 9, 100), detections(1, 1, 5, 0)]
 CASES = {
+    "corners": (SUPPRESSED.replace("CENTER", "0"), DETECTED),
+    "centers": (SUPPRESSED.replace("CENTER", "1"), DETECTED),
     "selected": (SELECTED, [{"x": sparse(5, 7)}, {"x": sparse(30, 40)}, {"x": np.zeros((2, 3), np.float32)}]),
     "unique": (UNIQUE.replace("SORTED", "1"), [{"x": DRAW.integers(0, 6, 20).astype(np.float32)}]),
     "unsorted": (UNIQUE.replace("SORTED", "0"), [{"x": DRAW.integers(0, 6, 20).astype(np.float32)}]),

@@ -73,7 +73,7 @@ def placed(b: TensorBuilder, places: SSAValue, values: SSAValue) -> SSAValue:
     )[0]
 
 
-def _first(b: TensorBuilder, x: SSAValue, count: Expr) -> SSAValue:
+def first_of(b: TensorBuilder, x: SSAValue, count: Expr) -> SSAValue:
     """The first elements of a vector."""
     return b.slice(x, [0], [count], [1])
 
@@ -88,7 +88,7 @@ def non_zero(c: NodeContext) -> SSAValue:
     mask = flat if c.dtype(0) == I1 else b.compare("NE", flat, c.scalar_like(0, flat))
     places, count = true_places(b, mask)
     found = c.decided_size(count, total)
-    where = _first(b, places, found)
+    where = first_of(b, places, found)
     rows: list[SSAValue] = []
     for n, size in enumerate(shape):
         inner = b.broadcast_in_dim(b.dimension(product(shape[n + 1 :])), (), (found,))
@@ -115,7 +115,7 @@ def compress(c: NodeContext) -> SSAValue:
         return b.take(x, c.as_data(c.from_array(kept)), axis)
     (most,) = c.shape(1)
     places, count = true_places(b, c.data(1))
-    return b.take(x, _first(b, places, c.decided_size(count, most)), axis)
+    return b.take(x, first_of(b, places, c.decided_size(count, most)), axis)
 
 
 @onnx_op("Unique")
@@ -145,7 +145,7 @@ def unique(c: NodeContext) -> list[SSAValue]:
     found = c.decided_size(b.reduce(ones, b.scalar(0, I64), [0], "add")[0], count)
     nowhere = b.broadcast_in_dim(b.dimension(count), (), (count,))
     places = placed(b, b.select(is_first, number, nowhere), b.iota(I64, (count,), 0))
-    indices = _first(b, places, found)
+    indices = first_of(b, places, found)
     results = [b.take(x, indices, axis), indices, inverse]
     if c.wants(3):
         members = b.broadcast_in_dim(inverse, (1,), (found, count))

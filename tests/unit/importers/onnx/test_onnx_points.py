@@ -41,7 +41,7 @@ CASES = [
                 "mode": mode,
                 "output_height": 2,
                 "output_width": 3,
-                "sampling_ratio": 2,
+                "sampling_ratio": ratio,
                 "spatial_scale": 0.9,
                 "coordinate_transformation_mode": rule,
             },
@@ -49,6 +49,7 @@ CASES = [
         )
         for mode in ("avg", "max")
         for rule in ("half_pixel", "output_half_pixel")
+        for ratio in (2, 0)
     ),
     Case(
         "MaxRoiPool",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from xdsl.ir import SSAValue
 
 from headrace.base.dtypes import I64
@@ -17,6 +20,7 @@ from headrace.importers.onnx.ops.points import (
 from headrace.importers.onnx.ops.pooling import lowest
 from headrace.importers.onnx.registry import onnx_op
 from headrace.ir.types import dtype_of, shape_of
+from headrace.tensor.loops import Stepped, counted_loop
 
 
 @onnx_op("RoiAlign")
@@ -26,73 +30,149 @@ def roi_align(c: NodeContext) -> SSAValue:
     `max` takes the largest of the weighted elements about the points, as ONNX defines it.
     """
     b, x = c.build, c.data(0)
-    samples = c.int("sampling_ratio")
-    if samples <= 0:
-        raise c.unsupported(
-            "a sampling_ratio of 0 takes as many points as a region is large",
-            "export with a sampling_ratio",
-        )
+    samples = max(0, c.int("sampling_ratio"))
     bins = (c.int("output_height", 1), c.int("output_width", 1))
     rois = b.convert(c.data(1), working_type(c.dtype(1)))
     batch = b.convert(c.data(2), I64)
     c.dims.same(shape_of(rois)[1], as_expr(4))
     c.dims.same(shape_of(rois)[0], shape_of(batch)[0])
-    regions = shape_of(rois)[0]
-    space = shape_of(x)[2:]
-    points = _Regions(c, bins, samples)
-    # [regions, bins, samples] of each dimension, then both: [regions, h, sh, w, sw].
-    full = (regions, *(as_expr(s) for n in bins for s in (n, samples)))
-    taps: list[list[Tap]] = []
-    for n, size in enumerate(space):
+    regions = _Regions(c, bins)
+    sides: list[_Side] = []
+    for n in (0, 1):
         start, end = (c.slice_axis(rois, 1, at, at + 1) for at in (1 - n, 3 - n))
-        place = points.places(start, end, n)
-        spread = b.broadcast_in_dim(place, (0, 1 + 2 * n, 2 + 2 * n), full)
-        taps.append(points.edge_taps(spread, size))
-    if c.string("mode", "avg") == "avg":
-        made = weighted_sum(c, x, taps, batch)
-        made = c.mean(made, [3, 5], keep=False)
+        sides.append(regions.side(start, end, n))
+    if samples:
+        made = _with_samples(c, x, batch, regions, sides, samples)
     else:
-        corners = [one_corner(c, x, (i, j), batch) for i in taps[0] for j in taps[1]]
-        made = corners[0]
-        for corner in corners[1:]:
-            made = b.binary("maximum", made, corner)
-        made = c.reduce(made, lowest(dtype_of(made)), [3, 5], "maximum")
+        made = _as_many_as_elements(c, x, batch, regions, sides)
     return b.convert(made, dtype_of(x))
+
+
+def _with_samples(
+    c: NodeContext,
+    x: SSAValue,
+    batch: SSAValue,
+    regions: _Regions,
+    sides: Sequence[_Side],
+    samples: int,
+) -> SSAValue:
+    """[regions, channels, h, w] of the same number of points in every bin."""
+    b = c.build
+    count = shape_of(batch)[0]
+    # [regions, bins, samples] of each dimension, then both: [regions, h, sh, w, sw].
+    full = (count, *(as_expr(s) for side in sides for s in (side.bins, samples)))
+    taps: list[list[Tap]] = []
+    for n, side in enumerate(sides):
+        shape = (count, as_expr(side.bins), as_expr(samples))
+        number = b.iota(dtype_of(side.first), shape, 2)
+        place = side.places(c, number, c.scalar_like(samples, number))
+        spread = b.broadcast_in_dim(place, (0, 1 + 2 * n, 2 + 2 * n), full)
+        taps.append(regions.edge_taps(spread, shape_of(x)[2 + n]))
+    if c.string("mode", "avg") == "avg":
+        return c.mean(weighted_sum(c, x, taps, batch), [3, 5], keep=False)
+    made = _largest_corner(c, x, taps, batch)
+    return c.reduce(made, lowest(dtype_of(made)), [3, 5], "maximum")
+
+
+def _as_many_as_elements(
+    c: NodeContext,
+    x: SSAValue,
+    batch: SSAValue,
+    regions: _Regions,
+    sides: Sequence[_Side],
+) -> SSAValue:
+    """[regions, channels, h, w] of a point for each element that a bin spans, rounded up.
+
+    A loop takes one point of every bin each trip, as many as the largest region has; the
+    bins of smaller ones leave out what they have not.
+    """
+    b, mean = c.build, c.string("mode", "avg") == "avg"
+    count, kind = shape_of(batch)[0], dtype_of(sides[0].first)
+    grid = (count, *(as_expr(side.bins) for side in sides))
+    shape = (count, shape_of(x)[1], *grid[1:])
+    zero = b.splat(0, kind, (count,))
+    points = [b.binary("maximum", b.unary("ceil", side.size), zero) for side in sides]
+    most = [b.convert(c.reduce(p, 0, [0], "maximum"), I64) for p in points]
+
+    def step(trip: SSAValue, carried: list[SSAValue]) -> Stepped:
+        (total,) = carried
+        numbers = [b.binary(o, trip, most[1]) for o in ("divide", "remainder")]
+        taps: list[list[Tap]] = []
+        inside: SSAValue | None = None
+        for n, (side, number) in enumerate(zip(sides, numbers, strict=True)):
+            at = b.broadcast_in_dim(b.convert(number, kind), (), (count, as_expr(side.bins)))
+            limit = b.broadcast_in_dim(points[n], (0,), shape_of(at))
+            spread = b.broadcast_in_dim(side.places(c, at, limit), (0, 1 + n), grid)
+            taps.append(regions.edge_taps(spread, shape_of(x)[2 + n]))
+            below = b.broadcast_in_dim(b.compare("LT", at, limit), (0, 1 + n), grid)
+            inside = below if inside is None else b.binary("and", inside, below)
+        assert inside is not None
+        found = weighted_sum(c, x, taps, batch) if mean else _largest_corner(c, x, taps, batch)
+        joined = b.binary("add" if mean else "maximum", total, b.convert(found, kind))
+        return Stepped([b.select(b.broadcast_in_dim(inside, (0, 2, 3), shape), joined, total)])
+
+    start = b.splat(0 if mean else lowest(kind), kind, shape)
+    trips = b.binary("multiply", *most)
+    (total,) = counted_loop(b, trips, [start], step).carried
+    number = b.broadcast_in_dim(b.binary("multiply", *points), (0,), shape)
+    if mean:
+        return b.binary("divide", total, b.binary("maximum", number, c.scalar_like(1, number)))
+    empty = b.compare("EQ", number, c.scalar_like(0, number))
+    return b.select(empty, c.scalar_like(0, total), total)
+
+
+def _largest_corner(
+    c: NodeContext, x: SSAValue, taps: Sequence[Sequence[Tap]], batch: SSAValue
+) -> SSAValue:
+    corners = [one_corner(c, x, (i, j), batch) for i in taps[0] for j in taps[1]]
+    made = corners[0]
+    for corner in corners[1:]:
+        made = c.build.binary("maximum", made, corner)
+    return made
+
+
+@dataclass(frozen=True)
+class _Side:
+    """One dimension of every region: where it begins and how large a bin is, [regions]."""
+
+    first: SSAValue
+    size: SSAValue
+    bins: int
+
+    def places(self, c: NodeContext, number: SSAValue, count: SSAValue) -> SSAValue:
+        """Where points stand, of `count` in a bin those of `number`: [regions, bins, ...]."""
+        b, shape = c.build, shape_of(number)
+        first, size = (b.broadcast_in_dim(v, (0,), shape) for v in (self.first, self.size))
+        bin_start = b.binary("multiply", b.iota(dtype_of(number), shape, 1), size)
+        sample = b.binary("multiply", c.with_scalar("add", number, 0.5), size)
+        inside = b.binary("divide", sample, count)
+        return b.binary("add", b.binary("add", first, bin_start), inside)
 
 
 class _Regions(Points):
     """Points of the bins of regions."""
 
-    def __init__(self, c: NodeContext, bins: tuple[int, int], samples: int) -> None:
+    def __init__(self, c: NodeContext, bins: tuple[int, int]) -> None:
         super().__init__(c)
         default = "half_pixel" if c.opset >= 16 else "output_half_pixel"
         self.half_pixel = c.string("coordinate_transformation_mode", default) == "half_pixel"
         self.scale = c.float("spatial_scale", 1.0)
         self.bins = bins
-        self.samples = samples
 
-    def places(self, start: SSAValue, end: SSAValue, n: int) -> SSAValue:
-        """[regions, bins, samples] of the dimension n for starts and ends [regions, 1]."""
+    def side(self, start: SSAValue, end: SSAValue, n: int) -> _Side:
+        """Dimension n of regions that start and end there, [regions, 1]."""
         c, b = self.c, self.build
-        kind, regions = dtype_of(start), shape_of(start)[0]
+        count = shape_of(start)[:1]
         first, last = (
             c.with_scalar("subtract", c.with_scalar("multiply", v, self.scale), 0.5)
             if self.half_pixel
             else c.with_scalar("multiply", v, self.scale)
-            for v in (start, end)
+            for v in (b.reshape(start, count), b.reshape(end, count))
         )
         length = b.binary("subtract", last, first)
         if not self.half_pixel:  # a region is at least one element
             length = b.binary("maximum", length, c.scalar_like(1, length))
-        size = c.with_scalar("divide", length, self.bins[n])
-        shape = (regions, as_expr(self.bins[n]), as_expr(self.samples))
-        first, size = (
-            b.broadcast_in_dim(b.reshape(v, (regions,)), (0,), shape) for v in (first, size)
-        )
-        bin_start = b.binary("multiply", b.iota(kind, shape, 1), size)
-        sample = c.with_scalar("add", b.iota(kind, shape, 2), 0.5)
-        inside = c.with_scalar("divide", b.binary("multiply", sample, size), self.samples)
-        return b.binary("add", b.binary("add", first, bin_start), inside)
+        return _Side(first, c.with_scalar("divide", length, self.bins[n]), self.bins[n])
 
     def edge_taps(self, place: SSAValue, size: Expr) -> list[Tap]:
         """Up to one element beyond the edge a point has the edge's value, then none."""

@@ -218,6 +218,7 @@ class Matcher:
                     problems,
                     f"dimension '{dimension.name}' is {size}",
                     f"it may be {dimension.minimum}{upper or ' and more'}",
+                    help_=f"compile with --dim {dimension.name}={size} for this size alone",
                 )
 
 

@@ -236,6 +236,23 @@ def test_a_size_that_must_vanish_bounds_a_dimension() -> None:
     assert model.dimension_ranges == {"h": (4, 7)}
 
 
+def test_squeeze_without_axes_bounds_what_stays() -> None:
+    """A batch of 1 would go too: the result's rank must be known."""
+    x = _zeros(3, 1, 5)
+    proto = model_of([node("Squeeze", "x", "y")], {"x": x}, ["y"], shapes={"x": ["n", 1, 5]})
+    model = check(proto, {"x": x})
+    assert result_shapes(model) == ["n x 5"]
+    assert model.dimension_ranges == {"n": (2, None)}
+    assert result_shapes(import_model(proto, dimensions={"n": 1})) == ["5"]
+
+
+def test_squeeze_without_axes_of_a_size_that_data_decides_is_refused() -> None:
+    nodes = [node("NonZero", "x", "p"), node("Squeeze", "p", "y")]
+    proto = model_of(nodes, {"x": _zeros(3)}, ["y"])
+    with pytest.raises(HeadraceError, match=r"HR1204.*whether a dimension of size p_size goes"):
+        import_model(proto)
+
+
 def test_total_length_is_past_and_present() -> None:
     nodes = [node("Concat", "past x", "all", axis=1), node("Add", "all mask", "y")]
     inputs = {"past": _zeros(1, 3), "x": _zeros(1, 2), "mask": _zeros(1, 5)}

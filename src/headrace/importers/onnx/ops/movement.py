@@ -96,13 +96,33 @@ def squeeze(c: NodeContext) -> SSAValue:
 
 
 def squeezed_shape(c: NodeContext, shape: Sequence[Expr]) -> list[Expr]:
-    """The shape without the axes that Squeeze names, or without all ones."""
+    """The shape without the axes that Squeeze names, or without all ones.
+
+    Without axes every size has to be 1 or not before anything runs: a named dimension that
+    stays is 2 or more from here on.
+
+    Raises:
+        HeadraceError HR1204: no axes are named, and a size may or may not be 1.
+    """
     axes = axes_argument(c, 13, len(shape))
     if axes is None:
         axes = [n for n, s in enumerate(shape) if s == _ONE]
+        _keep(c, [s for n, s in enumerate(shape) if n not in axes])
     for axis in axes:
         c.dims.same(shape[axis], _ONE)
     return [s for n, s in enumerate(shape) if n not in axes]
+
+
+def _keep(c: NodeContext, sizes: Sequence[Expr]) -> None:
+    """Sees to it that sizes which Squeeze without axes leaves are never 1."""
+    for size in sizes:
+        if not size.names & set(c.dims.defined):
+            c.dims.raise_least_sizes([size - 2])
+        if not c.dims.at_least(size, 2):
+            raise c.unsupported(
+                f"whether a dimension of size {size} goes is not known before the model runs",
+                "export with axes, or give the size with --dim",
+            )
 
 
 @onnx_op("Unsqueeze")

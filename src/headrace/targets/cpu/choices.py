@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from headrace.base.dtypes import F32
 from headrace.base.symbols import Expr
 from headrace.kernel.description import Axis
 from headrace.targets.cpu.products import UNROLL
@@ -88,7 +89,8 @@ def _fits_contract(plan: ContractPlan, choice: ContractChoice) -> bool:
     inner = _value(plan.sums[-1].size)
     depth = choice.depth_block
     if depth and (
-        plan.batch
+        plan.sum_dtype != F32
+        or plan.batch
         or plan.packed
         or plan.panels > 1
         or len(plan.sums) > 2

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from headrace.base.dtypes import F32
+from headrace.base.dtypes import F32, I32
 from headrace.base.symbols import Expr, as_expr, ceildiv, dim, product
 from headrace.kernel.description import Axis, Kernel
 from headrace.kernel.target import Launch, SliceRule, Specialisation
@@ -27,11 +27,13 @@ from headrace.targets.cpu.contract_wishes import layout_wishes
 from headrace.targets.cpu.emit import NestEmitter, Schedule, Typed, widths_for
 from headrace.targets.cpu.entry import divide, evaluate
 from headrace.targets.cpu.halo import emit_halo
+from headrace.targets.cpu.integer_products import IntegerTile, widen_row
 from headrace.targets.cpu.ir_text import Module, Value, constant, integer, vector_type
 from headrace.targets.cpu.machine import Machine
 from headrace.targets.cpu.nest import Read
 from headrace.targets.cpu.offsets import Context
 from headrace.targets.cpu.products import UNROLL, Ahead, Piece, Strip, Tile, widened, zeros
+from headrace.targets.cpu.storage import compute_type
 from headrace.targets.cpu.transpose import transpose_8x8
 
 __all__ = ["emit", "layout_wishes", "match"]
@@ -452,7 +454,8 @@ class ContractEmitter(NestEmitter):
         """
         none = {s.name: integer(0) for s in self._plan.sums}
         left, right = self._starts(rows, panel, pieces, names, none)
-        start = zeros(len(rows), pieces, self._start)
+        element = compute_type(self._plan.sum_dtype)
+        start = zeros(len(rows), pieces, self._start, element)
         ahead: Ahead | None = None
         if first is not None:
             depth = self._entry.size(product(a.size for a in self._plan.sums))
@@ -523,7 +526,7 @@ class ContractEmitter(NestEmitter):
             for position, piece in enumerate(pieces):
                 value = sums[number * len(pieces) + position]
                 at = self._f.add(columns[piece.panel], piece.lane)
-                self._registers = {self._sum_name: Typed(value, F32)}
+                self._registers = {self._sum_name: Typed(value, self._plan.sum_dtype)}
                 self._maps(context, at, piece.width)
 
     def _column(self, panel: Value, number: int) -> Value:
@@ -538,13 +541,18 @@ class ContractEmitter(NestEmitter):
         at = evaluate(self._f, offset, names, self._ranges)
         return self._f.element(base, at, read.dtype.size_bytes)
 
-    def _widen(self, lefts: Sequence[Value], size: Value) -> list[Value]:
-        """A run of each row into scratch, as f32; returns where they stand now."""
+    def _widen(self, lefts: Sequence[Value], left: Strip, size: Value) -> list[Value]:
+        """A run of each row into scratch, as f32 or i16; returns where they stand now."""
         plan, f = self._plan, self._f
         # Parts of a sum are multiples of what is unrolled, whole sums of 8.
         lanes = 8 if size.constant is not None and size.constant % 8 == 0 else UNROLL
         base = f.offset(self._entry.scratch, plan.block_bytes)
         rows = [f.offset(base, r * plan.widened_bytes) for r in range(len(lefts))]
+        if plan.sum_dtype == I32:
+            assert size.constant is not None
+            for source, target in zip(lefts, rows, strict=True):
+                widen_row(f, left, source, target, size.constant)
+            return rows
         size_bytes = plan.left.dtype.size_bytes
 
         def some(k: Value, _: list[Value]) -> None:
@@ -616,7 +624,10 @@ class ContractEmitter(NestEmitter):
         if plan.packed:  # Panels were widened when they were laid out.
             right = Strip(F32, integer(plan.tile * 4))
         if plan.widened_bytes:
-            lefts, left = self._widen(lefts, size), Strip(F32, integer(4))
+            lefts, left = self._widen(lefts, left, size), Strip(F32, integer(4))
+        if plan.sum_dtype == I32:
+            assert size.constant is not None
+            return IntegerTile(f, pieces, right).add(lefts, rights, size.constant, acc)
         cut = plan.has_few_sums(self._machine.width)
         tile = Tile(f, self._machine, pieces, left, right, ahead, cut)
         return tile.add(lefts, rights, size, acc, whole_steps=bool(plan.depth_block))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from headrace.base.dtypes import BF16, F16, F32
+from headrace.base.dtypes import BF16, F16, F32, I8, I16, I32, UI8, DType
 from headrace.base.symbols import ONE, Expr, as_expr, ceildiv, dim, product
 from headrace.kernel.description import Axis, Compute, Kernel, Load
 from headrace.targets.cpu.choices import contract_key, with_contract_choice
@@ -23,6 +23,12 @@ from headrace.targets.cpu.products import FEW_SUMS, UNROLL
 WIDENED = (F32, F16, BF16)
 """Element types of operands; the narrow ones are widened as they are loaded."""
 
+INTEGERS = (I8, UI8, I16)
+"""Element types of operands whose products are summed in i32; see `integer_products`."""
+
+FACTORS = {F32: WIDENED, I32: INTEGERS}
+"""Element types of the operands by that of the sum."""
+
 PANEL_COLUMNS = 16
 """Columns of a packed panel, on every CPU: variants for several share their weights."""
 _ACCUMULATORS = 12
@@ -31,6 +37,9 @@ _L2_BYTES = 192 << 10
 
 _ROW_BYTES = 128 << 10
 """Left operands up to this are read again for every column block, not cut into row blocks."""
+
+_MOST_WIDENED = 1 << 16
+"""Longest runs of integers that are widened into scratch."""
 
 _MOST_PACKED = 256
 """Longest sums whose right operand is laid out anew by each workgroup."""
@@ -86,6 +95,11 @@ class ContractPlan:
     packed: bool = False
 
     @property
+    def sum_dtype(self) -> DType:
+        """What the sums are kept in: f32 or i32."""
+        return I32 if self.left.dtype in INTEGERS else F32
+
+    @property
     def row_count(self) -> Expr:
         return product(a.size for a in self.rows)
 
@@ -109,9 +123,14 @@ class ContractPlan:
 
     @property
     def widened_bytes(self) -> int:
-        """A row of narrow left elements as f32: widened once a tile and run, not at each
-        use. 0 where they are wide, or do not stand side by side."""
+        """A row of narrow left elements as f32 (integers: as i16): widened once a tile and
+        run, not at each use. 0 where they are wide, or do not stand side by side."""
         inner = self.sums[-1]
+        if self.sum_dtype == I32:
+            beside = self.left.access.offset.coefficient(inner.name) == ONE
+            if self.left.dtype == I16 and beside:
+                return 0
+            return -(-inner.size.value * I16.size_bytes // 64) * 64
         if self.left.dtype == F32 or not inner.size.is_constant or inner.size.value % 8:
             return 0
         if self.left.access.offset.coefficient(inner.name) != ONE:
@@ -128,7 +147,7 @@ class ContractPlan:
 
 
 def match(kernel: Kernel, machine: Machine) -> ContractPlan | None:
-    """Kernels of one f32 sum of products and maps after it."""
+    """Kernels of one sum of products, in f32 or i32, and maps after it."""
     nest = lower(kernel)
     if not nest.phases:
         return None
@@ -137,19 +156,20 @@ def match(kernel: Kernel, machine: Machine) -> ContractPlan | None:
         return None
     if first.reduction.combiner.kind != "add" or len(first.results) != 1:
         return None
-    if first.results[0].access.place not in nest.scalars or first.results[0].dtype != F32:
+    dtype = first.results[0].dtype
+    if first.results[0].access.place not in nest.scalars or dtype not in FACTORS:
         return None
     if any(p.axes or p.reduction is not None for p in rest):
         return None
     reads = first.reads
-    factors = product_factors(first.body)
+    factors = product_factors(first.body, dtype)
     if len(reads) != 2 or factors is None or factors != {r.result for r in reads}:
         return None
-    if any(r.dtype not in WIDENED for r in reads) or any(r.access.guards for r in reads):
+    if any(r.dtype not in FACTORS[dtype] for r in reads) or any(r.access.guards for r in reads):
         return None
     if not all(isinstance(r.access.place, int) for r in reads):
         return None
-    for packed in (False, True):
+    for packed in (False, True) if dtype == F32 else (False,):
         for left, right in (reads, reads[::-1]):
             plan = _plan(nest, left, right, machine, packed)
             if plan is not None:
@@ -158,8 +178,8 @@ def match(kernel: Kernel, machine: Machine) -> ContractPlan | None:
     return None
 
 
-def product_factors(body: Sequence[object]) -> set[str] | None:
-    """The two values that an f32 product multiplies, widenings to f32 seen through.
+def product_factors(body: Sequence[object], dtype: DType = F32) -> set[str] | None:
+    """The two values that a product in `dtype` multiplies, widenings to it seen through.
 
     None where the body has anything else beside loads.
     """
@@ -167,11 +187,11 @@ def product_factors(body: Sequence[object]) -> set[str] | None:
     if not items:
         return None
     *before, last = items
-    if not isinstance(last, Compute) or last.operation != "multiply" or last.dtype != F32:
+    if not isinstance(last, Compute) or last.operation != "multiply" or last.dtype != dtype:
         return None
     widened: dict[str, str] = {}
     for item in before:
-        if not isinstance(item, Compute) or item.operation != "convert" or item.dtype != F32:
+        if not isinstance(item, Compute) or item.operation != "convert" or item.dtype != dtype:
             return None
         widened[item.result] = item.operands[0]
     factors = {widened.get(o, o) for o in last.operands}
@@ -190,6 +210,11 @@ def _plan(
             return None
         if any(offset.coefficient(n).names & (outer | set(names)) for n in names):
             return None
+    ordered = tuple(sorted(sums, key=lambda s: -_guess(b.coefficient(s.name))))
+    if left.dtype in INTEGERS:
+        inner = ordered[-1].size
+        if not inner.is_constant or inner.value > _MOST_WIDENED:
+            return None
     tile = PANEL_COLUMNS
     columns = [x for x in nest.outer if x.name not in a.names and x.name in b.names]
     if packed:
@@ -201,7 +226,6 @@ def _plan(
     column = max(columns, key=lambda x: _guess(x.size))
     rows = tuple(x for x in nest.outer if x is not column and x.name not in b.names)
     batch = tuple(x for x in nest.outer if x is not column and x not in rows)
-    ordered = tuple(sorted(sums, key=lambda s: -_guess(b.coefficient(s.name))))
     row_tile, panels = _register_tile(rows, column, tile // machine.width, tile)
     plan = ContractPlan(nest, left, right, column, rows, batch, ordered, tile, row_tile, panels)
     if packed:
@@ -275,6 +299,8 @@ def _deep_blocks(plan: ContractPlan) -> ContractPlan | None:
     sizes = [a.size for a in (*plan.sums, *plan.rows, plan.column)]
     if plan.batch or plan.panels > 1 or any(not s.is_constant for s in sizes):
         return None
+    if plan.sum_dtype != F32:
+        return None  # a panel of bytes is a quarter as large
     inner = plan.sums[-1].size.value
     depth = product(a.size for a in plan.sums).value
     if len(plan.sums) > 2 or depth < _DEEP or inner % UNROLL or inner < 64:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from headrace.base.dtypes import I32
 from headrace.base.symbols import Expr, Operation, as_expr, dim
 from headrace.kernel.description import Kernel, Load, Phase, Scalar
 from headrace.kernel.target import LayoutWish
-from headrace.targets.cpu.contract_plan import PANEL_COLUMNS, product_factors
+from headrace.targets.cpu.contract_plan import FACTORS, INTEGERS, PANEL_COLUMNS, product_factors
 from headrace.targets.cpu.machine import Machine
 
 
@@ -36,9 +37,14 @@ def _product_loads(kernel: Kernel) -> tuple[Load, Load] | None:
     loads = [i for i in phase.body if isinstance(i, Load)]
     if len(loads) != 2 or phase.parallel:
         return None
-    if product_factors(phase.body) != {i.result for i in loads}:
-        return None
     assert phase.reduction is not None
+    names = {i.result for i in loads}
+    sums = [d for d in FACTORS if product_factors(phase.body, d) == names]
+    if not sums:
+        return None
+    # Wide integers have no family here: what would a panel help?
+    if sums[0] == I32 and any(kernel.operands[i.operand].dtype not in INTEGERS for i in loads):
+        return None
     if phase.reduction.combiner.kind != "add":
         return None
     return loads[0], loads[1]

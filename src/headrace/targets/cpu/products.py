@@ -82,9 +82,11 @@ def widened(f: Function, machine: Machine, dtype: DType, address: Value, width: 
     return decode(f, dtype, raw, machine)
 
 
-def zeros(rows: int, pieces: Sequence[Piece], start: float = 0.0) -> list[Value]:
+def zeros(
+    rows: int, pieces: Sequence[Piece], start: float = 0.0, element: str = "float"
+) -> list[Value]:
     """Sums before the first term, row by row."""
-    return [constant(vector_type("float", p.width), start) for _ in range(rows) for p in pieces]
+    return [constant(vector_type(element, p.width), start) for _ in range(rows) for p in pieces]
 
 
 _Fetch: TypeAlias = tuple[Value, Value]

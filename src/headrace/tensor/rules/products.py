@@ -1,8 +1,10 @@
-"""Products of two activations: what scales an operand scales the result.
+"""What is around products moves out of them, or into them.
 
-`(x * s) . (y * t)` is `(x . y) * (s * t)`. Exporters of scaled attention multiply queries
+Of two activations what scales an operand scales the result: `(x * s) . (y * t)` is `(x . y) * (s * t)`. Exporters of scaled attention multiply queries
 and keys; behind the product the factor is one, and it costs no pass over either. Not
 exact: products are rounded in another order.
+
+Narrow integers are widened by the product itself.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from typing import cast
 
 from xdsl.ir import Operation, SSAValue
 
+from headrace.base.dtypes import DType
 from headrace.ir.types import dtype_of, shape_of
 from headrace.tensor import dialect as d
 from headrace.tensor.rewrite import (
@@ -21,6 +24,7 @@ from headrace.tensor.rewrite import (
     owner,
     splat_value,
 )
+from headrace.tensor.rules.arithmetic import holds
 from headrace.tensor.rules.movement import integer_list
 
 
@@ -80,4 +84,55 @@ def _scaled_operands(operation: Operation, builder: RewriteBuilder) -> SSAValue 
     return builder.binary("multiply", made, builder.splat(factor, dtype, shape_of(made)))
 
 
-RULES: dict[type[Operation], tuple[Rule, ...]] = {d.DotGeneralOp: (_scaled_operands,)}
+def _unwidened(value: SSAValue, result: DType) -> SSAValue | None:
+    """The narrower integers that a value was widened from, where `result` holds them."""
+    inner = owner(value)
+    if not isinstance(inner, d.ConvertOp) or not result.is_integer:
+        return None
+    narrow = dtype_of(inner.operand)
+    if not narrow.is_integer or narrow.bits < 8:
+        return None
+    exact = holds(dtype_of(value), narrow) and holds(result, narrow)
+    return inner.operand if exact else None
+
+
+def _widened_integers(operation: Operation, builder: RewriteBuilder) -> SSAValue | None:
+    """A product widens its operands itself: narrow integers stay narrow in memory."""
+    op = cast("d.DotGeneralOp | d.ConvolutionOp", operation)
+    dtype = dtype_of(op.result)
+    narrow = [_unwidened(v, dtype) for v in (op.lhs, op.rhs)]
+    if narrow == [None, None]:
+        return None
+    lhs, rhs = (n or v for n, v in zip(narrow, (op.lhs, op.rhs), strict=True))
+    builder.standing_for(op)
+    if isinstance(op, d.DotGeneralOp):
+        return builder.dot_general(
+            lhs,
+            rhs,
+            batch=(
+                integer_list(op.lhs_batching_dimensions),
+                integer_list(op.rhs_batching_dimensions),
+            ),
+            contract=(
+                integer_list(op.lhs_contracting_dimensions),
+                integer_list(op.rhs_contracting_dimensions),
+            ),
+            dtype=dtype,
+        )
+    return builder.convolution(
+        lhs,
+        rhs,
+        window_strides=integer_list(op.window_strides),
+        padding_low=op.padding_low.exprs,
+        padding_high=op.padding_high.exprs,
+        lhs_dilation=integer_list(op.lhs_dilation),
+        rhs_dilation=integer_list(op.rhs_dilation),
+        feature_group_count=integer_list(op.feature_group_count)[0],
+        dtype=dtype,
+    )
+
+
+RULES: dict[type[Operation], tuple[Rule, ...]] = {
+    d.DotGeneralOp: (_scaled_operands, _widened_integers),
+    d.ConvolutionOp: (_widened_integers,),
+}

@@ -4,32 +4,42 @@ from __future__ import annotations
 
 from xdsl.ir import SSAValue
 
+from headrace.base.dtypes import DType
 from headrace.importers.onnx.context import NodeContext
 from headrace.importers.onnx.registry import onnx_op
 from headrace.ir.types import dtype_of, shape_of
 
 
-def matmul_values(c: NodeContext, lhs: SSAValue, rhs: SSAValue) -> SSAValue:
-    """numpy's `matmul`: batch dimensions broadcast, vectors gain and lose a dimension."""
+def matmul_values(
+    c: NodeContext, lhs: SSAValue, rhs: SSAValue, dtype: DType | None = None
+) -> SSAValue:
+    """numpy's `matmul`: batch dimensions broadcast, vectors gain and lose a dimension.
+
+    `dtype` is the result's where it is not that of lhs.
+    """
     left, right = list(shape_of(lhs)), list(shape_of(rhs))
     if not left or not right:
         raise c.malformed("scalars have no matrix product")
     if len(right) <= 2:
         c.dims.same(left[-1], right[0])
-        return c.build.dot_general(lhs, rhs, contract=((len(left) - 1,), (0,)))
+        return c.build.dot_general(lhs, rhs, contract=((len(left) - 1,), (0,)), dtype=dtype)
     if len(left) == 1:
         c.dims.same(left[0], right[-2])
         batch = len(right) - 2
         lhs = c.build.broadcast_in_dim(lhs, (batch,), (*right[:batch], left[0]))
         dims = tuple(range(batch))
-        return c.build.dot_general(lhs, rhs, batch=(dims, dims), contract=((batch,), (batch,)))
+        return c.build.dot_general(
+            lhs, rhs, batch=(dims, dims), contract=((batch,), (batch,)), dtype=dtype
+        )
     shape = c.common_shape(left[:-2], right[:-2])
     lhs = c.build.broadcast_to(lhs, (*shape, *left[-2:]))
     rhs = c.build.broadcast_to(rhs, (*shape, *right[-2:]))
     c.dims.same(left[-1], right[-2])
     n = len(shape)
     dims = tuple(range(n))
-    return c.build.dot_general(lhs, rhs, batch=(dims, dims), contract=((n + 1,), (n,)))
+    return c.build.dot_general(
+        lhs, rhs, batch=(dims, dims), contract=((n + 1,), (n,)), dtype=dtype
+    )
 
 
 @onnx_op("MatMul")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from xdsl.ir import SSAValue
 
+from headrace.base.dtypes import DType
 from headrace.base.symbols import Expr, as_expr
 from headrace.importers.onnx.context import NodeContext
 from headrace.importers.onnx.ops.windows import read_windows, spatial
@@ -30,8 +31,13 @@ def conv(c: NodeContext) -> SSAValue:
     return with_bias(c, convolved(c, c.data(0), c.data(1)))
 
 
-def convolved(c: NodeContext, x: SSAValue, kernel: SSAValue) -> SSAValue:
-    """A convolution as the node's attributes describe it, without bias."""
+def convolved(
+    c: NodeContext, x: SSAValue, kernel: SSAValue, dtype: DType | None = None
+) -> SSAValue:
+    """A convolution as the node's attributes describe it, without bias.
+
+    `dtype` is the result's where it is not that of x.
+    """
     if len(shape_of(x)) < 3:
         raise c.malformed("the input must have rank 3 or more")
     extents = shape_of(x)[2:]
@@ -46,6 +52,7 @@ def convolved(c: NodeContext, x: SSAValue, kernel: SSAValue) -> SSAValue:
         padding_high=w.high,
         rhs_dilation=w.dilations,
         feature_group_count=group,
+        dtype=dtype,
     )
 
 

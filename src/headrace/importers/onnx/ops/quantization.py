@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from xdsl.ir import SSAValue
 
-from headrace.base.dtypes import F32, I32, UI8, DType
+from headrace.base.dtypes import F32, I16, I32, UI8, DType
 from headrace.base.symbols import Expr, as_expr, ceildiv, product
 from headrace.importers.onnx.context import NodeContext
 from headrace.importers.onnx.ops.cast import convert
@@ -97,19 +97,27 @@ def rounded(c: NodeContext, x: SSAValue, zero: SSAValue | None, kind: DType) -> 
 def less_zero(
     c: NodeContext, x: SSAValue, index: int, shape: Sequence[Expr] | None = None
 ) -> SSAValue:
-    """x minus the zero point that is input `index`, if it is given: i32, or f32 of floats.
+    """x minus the zero point that is input `index`, if it is given: a factor of products.
+
+    Of floats f32. Of integers i16, which holds the difference of any two of 8 bits; x as
+    it is without a zero point.
 
     Args:
         shape: that the zero point takes before it broadcasts; as it is by default.
     """
     b = c.build
-    work = F32 if dtype_of(x).is_float else I32
-    wide = b.convert(x, work)
+    work = F32 if dtype_of(x).is_float else I16
     if not c.has(index):
-        return wide
+        return b.convert(x, F32) if work == F32 else x
+    wide = b.convert(x, work)
     zero = b.convert(c.data(index), work)
     zero = zero if shape is None else b.reshape(zero, shape)
     return c.binary("subtract", wide, rankless(c, zero))
+
+
+def _sum_dtype(factor: SSAValue) -> DType:
+    """The type of sums of products: exact for integers."""
+    return F32 if dtype_of(factor).is_float else I32
 
 
 def rankless(c: NodeContext, x: SSAValue) -> SSAValue:
@@ -173,13 +181,13 @@ def row_shape(c: NodeContext, index: int) -> list[Expr] | None:
 @onnx_op("MatMulInteger")
 def matmul_integer(c: NodeContext) -> SSAValue:
     left = less_zero(c, c.data(0), 2, row_shape(c, 2))
-    return matmul_values(c, left, less_zero(c, c.data(1), 3))
+    return matmul_values(c, left, less_zero(c, c.data(1), 3), I32)
 
 
 @onnx_op("QLinearMatMul")
 def qlinear_matmul(c: NodeContext) -> SSAValue:
     left = less_zero(c, c.data(0), 2, row_shape(c, 2))
-    made = matmul_values(c, left, less_zero(c, c.data(3), 5))
+    made = matmul_values(c, left, less_zero(c, c.data(3), 5), _sum_dtype(left))
     b = c.build
     scale_left, scale_right = b.convert(c.data(1), F32), b.convert(c.data(4), F32)
     rows = row_shape(c, 1)
@@ -192,7 +200,7 @@ def qlinear_matmul(c: NodeContext) -> SSAValue:
 @onnx_op("ConvInteger")
 def conv_integer(c: NodeContext) -> SSAValue:
     kernel = less_zero(c, c.data(1), 3, _kernel_shape(c, 3, 1))
-    return convolved(c, less_zero(c, c.data(0), 2), kernel)
+    return convolved(c, less_zero(c, c.data(0), 2), kernel, I32)
 
 
 def _kernel_shape(c: NodeContext, index: int, kernel: int) -> list[Expr] | None:
@@ -207,7 +215,7 @@ def qlinear_conv(c: NodeContext) -> SSAValue:
     """The bias is i32 with the scale of the products."""
     b = c.build
     kernel = less_zero(c, c.data(3), 5, _kernel_shape(c, 5, 3))
-    made = convolved(c, less_zero(c, c.data(0), 2), kernel)
+    made = convolved(c, less_zero(c, c.data(0), 2), kernel, I32)
     if c.has(8):
         made = b.binary("add", made, c.along(c.data(8), 1, shape_of(made)))
     scale = b.reshape(c.data(1), ())

@@ -217,3 +217,41 @@ func.func @scaled_operands(%q: tensor<2x3x4xf32>, %k: tensor<2x5x4xf32>) -> tens
   %3 = tensor.dot_general %0, %2 batch [0] x [0] contract [2] x [1] : (tensor<2x3x4xf32>, tensor<2x4x5xf32>) -> tensor<2x3x5xf32>
   func.return %3 : tensor<2x3x5xf32>
 }
+
+// -----
+
+// A product widens narrow integers itself.
+// CHECK-LABEL: @widened_integers
+// CHECK-NEXT: %[[P:.*]] = tensor.dot_general %x, %w batch [] x [] contract [1] x [0] : (tensor<2x3xui8>, tensor<3x4xi8>) -> tensor<2x4xi32>
+// CHECK-NEXT: func.return %[[P]]
+func.func @widened_integers(%x: tensor<2x3xui8>, %w: tensor<3x4xi8>) -> tensor<2x4xi32> {
+  %0 = tensor.convert %x : (tensor<2x3xui8>) -> tensor<2x3xi16>
+  %1 = tensor.convert %w : (tensor<3x4xi8>) -> tensor<3x4xi32>
+  %2 = tensor.dot_general %0, %1 batch [] x [] contract [1] x [0] : (tensor<2x3xi16>, tensor<3x4xi32>) -> tensor<2x4xi32>
+  func.return %2 : tensor<2x4xi32>
+}
+
+// -----
+
+// So does a convolution, whose padding is zero in either type.
+// CHECK-LABEL: @widened_image
+// CHECK-NEXT: "tensor.convolution"(%x, %w) <{{.*}}padding_low = #hr.exprs<["1", "1"]>{{.*}} : (tensor<1x3x5x5xui8>, tensor<4x3x3x3xi8>) -> tensor<1x4x5x5xi32>
+func.func @widened_image(%x: tensor<1x3x5x5xui8>, %w: tensor<4x3x3x3xi8>) -> tensor<1x4x5x5xi32> {
+  %0 = tensor.convert %x : (tensor<1x3x5x5xui8>) -> tensor<1x3x5x5xi32>
+  %1 = "tensor.convolution"(%0, %w) <{window_strides = array<i64: 1, 1>, padding_low = #hr.exprs<["1", "1"]>, padding_high = #hr.exprs<["1", "1"]>, lhs_dilation = array<i64: 1, 1>, rhs_dilation = array<i64: 1, 1>, feature_group_count = array<i64: 1>}> : (tensor<1x3x5x5xi32>, tensor<4x3x3x3xi8>) -> tensor<1x4x5x5xi32>
+  func.return %1 : tensor<1x4x5x5xi32>
+}
+
+// -----
+
+// Another value than the one that was widened: the sign is read anew, bits are lost.
+// CHECK-LABEL: @changed_integers
+// CHECK: tensor.convert %x
+// CHECK: tensor.convert %w
+// CHECK: tensor.dot_general {{.*}} : (tensor<2x3xi8>, tensor<3x4xi8>) -> tensor<2x4xi32>
+func.func @changed_integers(%x: tensor<2x3xui8>, %w: tensor<3x4xi16>) -> tensor<2x4xi32> {
+  %0 = tensor.convert %x : (tensor<2x3xui8>) -> tensor<2x3xi8>
+  %1 = tensor.convert %w : (tensor<3x4xi16>) -> tensor<3x4xi8>
+  %2 = tensor.dot_general %0, %1 batch [] x [] contract [1] x [0] : (tensor<2x3xi8>, tensor<3x4xi8>) -> tensor<2x4xi32>
+  func.return %2 : tensor<2x4xi32>
+}

@@ -46,7 +46,7 @@ kernel(%d0 = 2, %d1 = O, %d2 = 7, %d3 = 7) {
   wo y : i32[2, O, 7, 7]
   local sum : i32
   reduce(%r0 = C, %r1 = 3, %r2 = 3) {
-    %a = load x[%d0, %r0, %d2 + %r1 - 1, %d3 + %r2 - 1] bounded [2, 3] else 0
+    %a = load x[%d0, %r0, %d2 + %r1 - 1, %d3 + %r2 - 1] bounded [2, 3] otherwise 0
     %w = load w[%d1, %r0, %r1, %r2]
     %wa = convert(%a) : i32
     %ww = convert(%w) : i32

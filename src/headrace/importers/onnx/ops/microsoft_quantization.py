@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdsl.ir import SSAValue
 
-from headrace.base.dtypes import F32, I32, UI8
+from headrace.base.dtypes import F32, I16, I32, UI8
 from headrace.base.symbols import Expr, as_expr
 from headrace.importers.onnx.context import NodeContext
 from headrace.importers.onnx.ops.contraction import matmul_values
@@ -41,17 +41,17 @@ def dynamic_quantize_matmul(c: NodeContext) -> SSAValue:
     shape = shape_of(number)
     left = b.binary(
         "subtract",
-        b.convert(number, I32),
-        b.broadcast_in_dim(b.convert(zero, I32), (), shape),
+        b.convert(number, I16),
+        b.broadcast_in_dim(b.convert(zero, I16), (), shape),
     )
-    made = matmul_values(c, left, less_zero(c, c.data(1), 3))
+    made = matmul_values(c, left, less_zero(c, c.data(1), 3), I32)
     return _as_floats(c, made, scale, c.data(2), 4)
 
 
 @onnx_op("MatMulIntegerToFloat", domain=DOMAIN)
 def matmul_integer_to_float(c: NodeContext) -> SSAValue:
     left = less_zero(c, c.data(0), 4, row_shape(c, 4))
-    made = matmul_values(c, left, less_zero(c, c.data(1), 5))
+    made = matmul_values(c, left, less_zero(c, c.data(1), 5), I32)
     rows = row_shape(c, 2)
     scale = c.data(2) if rows is None else c.build.reshape(c.data(2), rows)
     return _as_floats(c, made, scale, c.data(3), 6)

@@ -25,8 +25,10 @@ def rows(page: Path) -> Iterator[list[str]]:
 def test_both_suites_ran_on_the_targets() -> None:
     assert set(RUNS) == {
         ("onnx", "cpu"),
+        ("onnx", "vulkan"),
         ("onnx", "cuda"),
         ("stablehlo", "cpu"),
+        ("stablehlo", "vulkan"),
     }
 
 

@@ -76,7 +76,35 @@ def classifier(labels: list[int], ids: list[int], low: float, **more: Any) -> di
 _TRANSFORMS = ["NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT"]
 _SUPPORT = [float(v) for v in floats(12)]
 
+COEFFICIENTS = floats(24)
+
 CASES = [
+    *(
+        Case(
+            "SVMClassifier",
+            (X[:, :4],),
+            (),
+            {
+                "kernel_type": kernel,
+                "kernel_params": [0.3, 0.2, 3.0],
+                "vectors_per_class": [1, 2, 3][:classes],
+                "coefficients": [float(v) for v in COEFFICIENTS[: (3, 12)[classes - 2]]],
+                "support_vectors": [float(v) for v in COEFFICIENTS[: (12, 24)[classes - 2]]],
+                "rho": [0.4, -0.3, 0.1][: (1, 3)[classes - 2]],
+                "classlabels_ints": [7, 3, 5][:classes],
+                "post_transform": name,
+            },
+            outputs=2,
+            note=f"{kernel} {classes} {name}",
+        )
+        for kernel, classes, name in (
+            ("LINEAR", 3, "NONE"),
+            ("RBF", 3, "SOFTMAX"),
+            ("POLY", 3, "LOGISTIC"),
+            ("RBF", 2, "NONE"),
+            ("LINEAR", 2, "LOGISTIC"),
+        )
+    ),
     *(Case("TreeEnsembleRegressor", (X,), (), regressor([m]), note=m) for m in _MODES),
     Case("TreeEnsembleRegressor", (GAPS,), (), regressor(_MODES[:1]), note="nan"),
     Case("TreeEnsembleRegressor", (X,), (), regressor(_MODES), note="mixed"),

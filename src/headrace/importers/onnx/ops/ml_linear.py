@@ -22,7 +22,7 @@ from headrace.importers.onnx.registry import onnx_op
 from headrace.ir.types import shape_of
 
 
-def _rows(c: NodeContext, name: str, count: int) -> Any:
+def rows_of(c: NodeContext, name: str, count: int) -> Any:
     """A list of floats as a matrix of `count` rows."""
     import numpy as np
 
@@ -32,7 +32,7 @@ def _rows(c: NodeContext, name: str, count: int) -> Any:
     return found.reshape(count, -1)
 
 
-def _product(c: NodeContext, x: SSAValue, rows: Any) -> SSAValue:
+def product_with(c: NodeContext, x: SSAValue, rows: Any) -> SSAValue:
     """[batch, features] with each row: [batch, rows]."""
     weights = table(c, rows, rows.dtype)
     c.dims.same(shape_of(x)[1], shape_of(weights)[1])
@@ -42,7 +42,7 @@ def _product(c: NodeContext, x: SSAValue, rows: Any) -> SSAValue:
 def _scores(c: NodeContext, count: int) -> SSAValue:
     """x * coefficients + intercepts, [batch, count]."""
     x = c.build.convert(matrix_input(c), F32)
-    made = _product(c, x, _rows(c, "coefficients", count))
+    made = product_with(c, x, rows_of(c, "coefficients", count))
     intercepts = c.floats("intercepts")
     if not intercepts:
         return made
@@ -82,7 +82,7 @@ def kernel_values(c: NodeContext, x: SSAValue, vectors: Any) -> SSAValue:
     """The kernel of each row with each support vector: [batch, vectors]."""
     b, kind = c.build, c.string("kernel_type", "LINEAR")
     gamma, shift, degree = (c.floats("kernel_params") or [0.0, 0.0, 0.0])[:3]
-    made = _product(c, x, vectors)
+    made = product_with(c, x, vectors)
     if kind == "LINEAR":
         return made
     if kind == "RBF":
@@ -107,10 +107,10 @@ def svm_regressor(c: NodeContext) -> SSAValue:
     b = c.build
     x = b.convert(matrix_input(c), F32)
     count = c.int("n_supports", 0)
-    weights = _rows(c, "coefficients", 1)
+    weights = rows_of(c, "coefficients", 1)
     if count:
-        x = kernel_values(c, x, _rows(c, "support_vectors", count))
-    made = _product(c, x, weights)
+        x = kernel_values(c, x, rows_of(c, "support_vectors", count))
+    made = product_with(c, x, weights)
     made = c.with_scalar("add", made, (c.floats("rho") or [0.0])[0])
     if not c.flag("one_class"):
         return transformed(c, made, post_transform(c))

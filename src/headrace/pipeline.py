@@ -53,6 +53,8 @@ _OPTIMISED = (1, 2)
 STEPS = (
     Step("tensor", "tensor-eliminate-dead-code", "importers leave shape arithmetic behind"),
     Step("tensor", "tensor-elide-copies", "copies hide producers from all that follows", _OPTIMISED),
+    Step("tensor", "tensor-inline-splats", "constants that importers spread out show their value", _OPTIMISED),
+    Step("tensor", "tensor-raise-erfc", "it stands as JAX wrote it only before operands are sorted", _OPTIMISED, rounds=True),
     Step("tensor", "tensor-canonicalize", "one form for each meaning before patterns look", _OPTIMISED),
     Step("tensor", "tensor-eliminate-common-subexpressions", "importers repeat constants", _OPTIMISED),
     Step("tensor", "tensor-propagate-transposes", "moved together, transposes cancel; channels-last norms reach their weights", _OPTIMISED),

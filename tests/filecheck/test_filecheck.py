@@ -47,7 +47,10 @@ def parse(text: str) -> Model:
         if op.name == "tensor.parameter":
             name = op.properties["parameter"].root_reference.data
             shape = static_shape(op.results[0])
-            array = random.standard_normal(shape).astype(dtype_of(op.results[0]).numpy_dtype)
+            kind = dtype_of(op.results[0]).numpy_dtype
+            array = random.standard_normal(shape).astype(kind)
+            if name.startswith("splat"):
+                array = np.full(shape, 0.5, kind)
             model.parameters.setdefault(name, array_source(array))
     return model
 

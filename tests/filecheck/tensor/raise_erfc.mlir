@@ -1,0 +1,204 @@
+// RUN: tensor-raise-erfc tensor-eliminate-dead-code
+
+// CHECK-LABEL: @main
+// CHECK: %[[A:.*]] = tensor.abs %0
+// CHECK: tensor.divide
+// CHECK: tensor.exponential
+// CHECK: %[[N:.*]] = tensor.compare "LT", %0
+// CHECK-NEXT: %[[E:.*]] = tensor.select %[[N]]
+// CHECK-NEXT: func.return %[[E]]
+func.func @main(%0: tensor<8xf32>) -> tensor<8xf32> {
+  %1 = tensor.constant dense<1.12837911> : tensor<8xf32> : tensor<8xf32>
+  %2 = tensor.constant dense<-0.37612626> : tensor<8xf32> : tensor<8xf32>
+  %3 = tensor.constant dense<0.112835854> : tensor<8xf32> : tensor<8xf32>
+  %4 = tensor.constant dense<-0.0268538129> : tensor<8xf32> : tensor<8xf32>
+  %5 = tensor.constant dense<0.00518832775> : tensor<8xf32> : tensor<8xf32>
+  %6 = tensor.constant dense<-0.000801019371> : tensor<8xf32> : tensor<8xf32>
+  %7 = tensor.constant dense<7.85386146e-05> : tensor<8xf32> : tensor<8xf32>
+  %8 = tensor.constant dense<0.000000e+00> : tensor<8xf32> : tensor<8xf32>
+  %9 = tensor.constant dense<-88.7228394> : tensor<8xf32> : tensor<8xf32>
+  %10 = tensor.constant dense<0.564189494> : tensor<8xf32> : tensor<8xf32>
+  %11 = tensor.constant dense<-0.282076746> : tensor<8xf32> : tensor<8xf32>
+  %12 = tensor.constant dense<0.42184633> : tensor<8xf32> : tensor<8xf32>
+  %13 = tensor.constant dense<-1.01526523> : tensor<8xf32> : tensor<8xf32>
+  %14 = tensor.constant dense<2.92101908> : tensor<8xf32> : tensor<8xf32>
+  %15 = tensor.constant dense<-7.49551868> : tensor<8xf32> : tensor<8xf32>
+  %16 = tensor.constant dense<1.297720e+01> : tensor<8xf32> : tensor<8xf32>
+  %17 = tensor.constant dense<-10.477664> : tensor<8xf32> : tensor<8xf32>
+  %18 = tensor.constant dense<0.563825965> : tensor<8xf32> : tensor<8xf32>
+  %19 = tensor.constant dense<-0.274112701> : tensor<8xf32> : tensor<8xf32>
+  %20 = tensor.constant dense<3.404880e-01> : tensor<8xf32> : tensor<8xf32>
+  %21 = tensor.constant dense<-0.494451523> : tensor<8xf32> : tensor<8xf32>
+  %22 = tensor.constant dense<0.621000469> : tensor<8xf32> : tensor<8xf32>
+  %23 = tensor.constant dense<-0.582473278> : tensor<8xf32> : tensor<8xf32>
+  %24 = tensor.constant dense<0.368742466> : tensor<8xf32> : tensor<8xf32>
+  %25 = tensor.constant dense<-0.138703942> : tensor<8xf32> : tensor<8xf32>
+  %26 = tensor.constant dense<2.326820e-02> : tensor<8xf32> : tensor<8xf32>
+  %27 = tensor.constant dense<2.000000e+00> : tensor<8xf32> : tensor<8xf32>
+  %28 = tensor.constant dense<1.000000e+00> : tensor<8xf32> : tensor<8xf32>
+  %29 = tensor.multiply %0, %0 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %30 = tensor.negate %29 : (tensor<8xf32>) -> tensor<8xf32>
+  %31 = tensor.abs %0 : (tensor<8xf32>) -> tensor<8xf32>
+  %32 = tensor.divide %28, %29 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %33 = tensor.exponential %30 : (tensor<8xf32>) -> tensor<8xf32>
+  %34 = tensor.divide %28, %31 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %35 = tensor.multiply %33, %34 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %36 = tensor.compare "LT", %31, %27 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xi1>
+  %37 = tensor.multiply %26, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %38 = tensor.add %37, %25 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %39 = tensor.multiply %38, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %40 = tensor.add %39, %24 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %41 = tensor.multiply %40, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %42 = tensor.add %41, %23 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %43 = tensor.multiply %42, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %44 = tensor.add %43, %22 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %45 = tensor.multiply %44, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %46 = tensor.add %45, %21 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %47 = tensor.multiply %46, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %48 = tensor.add %47, %20 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %49 = tensor.multiply %48, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %50 = tensor.add %49, %19 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %51 = tensor.multiply %50, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %52 = tensor.add %51, %18 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %53 = tensor.multiply %17, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %54 = tensor.add %53, %16 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %55 = tensor.multiply %54, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %56 = tensor.add %55, %15 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %57 = tensor.multiply %56, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %58 = tensor.add %57, %14 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %59 = tensor.multiply %58, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %60 = tensor.add %59, %13 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %61 = tensor.multiply %60, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %62 = tensor.add %61, %12 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %63 = tensor.multiply %62, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %64 = tensor.add %63, %11 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %65 = tensor.multiply %64, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %66 = tensor.add %65, %10 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %67 = tensor.select %36, %52, %66 : (tensor<8xi1>, tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %68 = tensor.multiply %35, %67 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %69 = tensor.compare "LT", %30, %9 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xi1>
+  %70 = tensor.select %69, %8, %68 : (tensor<8xi1>, tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %71 = tensor.compare "LT", %0, %8 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xi1>
+  %72 = tensor.subtract %27, %70 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %73 = tensor.select %71, %72, %70 : (tensor<8xi1>, tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %74 = tensor.multiply %0, %0 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %75 = tensor.multiply %7, %74 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %76 = tensor.add %75, %6 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %77 = tensor.multiply %76, %74 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %78 = tensor.add %77, %5 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %79 = tensor.multiply %78, %74 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %80 = tensor.add %79, %4 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %81 = tensor.multiply %80, %74 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %82 = tensor.add %81, %3 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %83 = tensor.multiply %82, %74 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %84 = tensor.add %83, %2 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %85 = tensor.multiply %84, %74 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %86 = tensor.add %85, %1 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %87 = tensor.multiply %0, %86 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %88 = tensor.subtract %28, %87 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %89 = tensor.abs %0 : (tensor<8xf32>) -> tensor<8xf32>
+  %90 = tensor.compare "LT", %89, %28 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xi1>
+  %91 = tensor.select %90, %88, %73 : (tensor<8xi1>, tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  func.return %91 : tensor<8xf32>
+}
+
+// CHECK-LABEL: @another_coefficient
+// CHECK: tensor.constant dense<7.85386
+// CHECK: tensor.select
+// CHECK: tensor.select
+// CHECK: tensor.select
+// CHECK: tensor.select
+func.func @another_coefficient(%0: tensor<8xf32>) -> tensor<8xf32> {
+  %1 = tensor.constant dense<1.12837911> : tensor<8xf32> : tensor<8xf32>
+  %2 = tensor.constant dense<-0.37612626> : tensor<8xf32> : tensor<8xf32>
+  %3 = tensor.constant dense<0.112835854> : tensor<8xf32> : tensor<8xf32>
+  %4 = tensor.constant dense<-0.0268538129> : tensor<8xf32> : tensor<8xf32>
+  %5 = tensor.constant dense<0.00518832775> : tensor<8xf32> : tensor<8xf32>
+  %6 = tensor.constant dense<-0.000801019371> : tensor<8xf32> : tensor<8xf32>
+  %7 = tensor.constant dense<7.85386e-05> : tensor<8xf32> : tensor<8xf32>
+  %8 = tensor.constant dense<0.000000e+00> : tensor<8xf32> : tensor<8xf32>
+  %9 = tensor.constant dense<-88.7228394> : tensor<8xf32> : tensor<8xf32>
+  %10 = tensor.constant dense<0.564189494> : tensor<8xf32> : tensor<8xf32>
+  %11 = tensor.constant dense<-0.282076746> : tensor<8xf32> : tensor<8xf32>
+  %12 = tensor.constant dense<0.42184633> : tensor<8xf32> : tensor<8xf32>
+  %13 = tensor.constant dense<-1.01526523> : tensor<8xf32> : tensor<8xf32>
+  %14 = tensor.constant dense<2.92101908> : tensor<8xf32> : tensor<8xf32>
+  %15 = tensor.constant dense<-7.49551868> : tensor<8xf32> : tensor<8xf32>
+  %16 = tensor.constant dense<1.297720e+01> : tensor<8xf32> : tensor<8xf32>
+  %17 = tensor.constant dense<-10.477664> : tensor<8xf32> : tensor<8xf32>
+  %18 = tensor.constant dense<0.563825965> : tensor<8xf32> : tensor<8xf32>
+  %19 = tensor.constant dense<-0.274112701> : tensor<8xf32> : tensor<8xf32>
+  %20 = tensor.constant dense<3.404880e-01> : tensor<8xf32> : tensor<8xf32>
+  %21 = tensor.constant dense<-0.494451523> : tensor<8xf32> : tensor<8xf32>
+  %22 = tensor.constant dense<0.621000469> : tensor<8xf32> : tensor<8xf32>
+  %23 = tensor.constant dense<-0.582473278> : tensor<8xf32> : tensor<8xf32>
+  %24 = tensor.constant dense<0.368742466> : tensor<8xf32> : tensor<8xf32>
+  %25 = tensor.constant dense<-0.138703942> : tensor<8xf32> : tensor<8xf32>
+  %26 = tensor.constant dense<2.326820e-02> : tensor<8xf32> : tensor<8xf32>
+  %27 = tensor.constant dense<2.000000e+00> : tensor<8xf32> : tensor<8xf32>
+  %28 = tensor.constant dense<1.000000e+00> : tensor<8xf32> : tensor<8xf32>
+  %29 = tensor.multiply %0, %0 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %30 = tensor.negate %29 : (tensor<8xf32>) -> tensor<8xf32>
+  %31 = tensor.abs %0 : (tensor<8xf32>) -> tensor<8xf32>
+  %32 = tensor.divide %28, %29 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %33 = tensor.exponential %30 : (tensor<8xf32>) -> tensor<8xf32>
+  %34 = tensor.divide %28, %31 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %35 = tensor.multiply %33, %34 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %36 = tensor.compare "LT", %31, %27 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xi1>
+  %37 = tensor.multiply %26, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %38 = tensor.add %37, %25 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %39 = tensor.multiply %38, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %40 = tensor.add %39, %24 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %41 = tensor.multiply %40, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %42 = tensor.add %41, %23 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %43 = tensor.multiply %42, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %44 = tensor.add %43, %22 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %45 = tensor.multiply %44, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %46 = tensor.add %45, %21 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %47 = tensor.multiply %46, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %48 = tensor.add %47, %20 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %49 = tensor.multiply %48, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %50 = tensor.add %49, %19 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %51 = tensor.multiply %50, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %52 = tensor.add %51, %18 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %53 = tensor.multiply %17, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %54 = tensor.add %53, %16 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %55 = tensor.multiply %54, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %56 = tensor.add %55, %15 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %57 = tensor.multiply %56, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %58 = tensor.add %57, %14 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %59 = tensor.multiply %58, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %60 = tensor.add %59, %13 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %61 = tensor.multiply %60, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %62 = tensor.add %61, %12 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %63 = tensor.multiply %62, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %64 = tensor.add %63, %11 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %65 = tensor.multiply %64, %32 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %66 = tensor.add %65, %10 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %67 = tensor.select %36, %52, %66 : (tensor<8xi1>, tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %68 = tensor.multiply %35, %67 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %69 = tensor.compare "LT", %30, %9 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xi1>
+  %70 = tensor.select %69, %8, %68 : (tensor<8xi1>, tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %71 = tensor.compare "LT", %0, %8 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xi1>
+  %72 = tensor.subtract %27, %70 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %73 = tensor.select %71, %72, %70 : (tensor<8xi1>, tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %74 = tensor.multiply %0, %0 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %75 = tensor.multiply %7, %74 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %76 = tensor.add %75, %6 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %77 = tensor.multiply %76, %74 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %78 = tensor.add %77, %5 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %79 = tensor.multiply %78, %74 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %80 = tensor.add %79, %4 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %81 = tensor.multiply %80, %74 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %82 = tensor.add %81, %3 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %83 = tensor.multiply %82, %74 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %84 = tensor.add %83, %2 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %85 = tensor.multiply %84, %74 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %86 = tensor.add %85, %1 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %87 = tensor.multiply %0, %86 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %88 = tensor.subtract %28, %87 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  %89 = tensor.abs %0 : (tensor<8xf32>) -> tensor<8xf32>
+  %90 = tensor.compare "LT", %89, %28 : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xi1>
+  %91 = tensor.select %90, %88, %73 : (tensor<8xi1>, tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
+  func.return %91 : tensor<8xf32>
+}

@@ -34,6 +34,7 @@ class Session:
         self._state: State | None = None
         self._variables: dict[str, int] = {}
         self._executors: dict[int, Executor | ChainExecutor] = {}
+        self._named: dict[str | None, Executor | ChainExecutor] = {}
         self.last: tuple[Executor, Prepared] | None = None
         self._step_ns: deque[int] = deque(maxlen=_STEPS_KEPT)
         self._closed = False
@@ -80,6 +81,13 @@ class Session:
         """What calls an entry function."""
         if self._closed:
             raise error("HR4005", "the session is closed")
+        found = self._named.get(function)
+        if found is None:
+            # Finding the index takes 2 us.
+            found = self._named[function] = self._executor_of(function)
+        return found
+
+    def _executor_of(self, function: str | None) -> Executor | ChainExecutor:
         index = self.module.function_index(function)
         found = self._executors.get(index)
         if found is None:

@@ -220,7 +220,8 @@ def _first(wrong: HeadraceError) -> str:
 # -- workers ---------------------------------------------------------------------------
 
 
-def _work(pipe: Connection) -> None:
+def _work(pipe: Connection, device: str) -> None:
+    Recording.on = device
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     while True:
         name = pipe.recv()
@@ -230,12 +231,16 @@ def _work(pipe: Connection) -> None:
 
 
 class _Worker:
-    """A process forked from one that has the suite loaded: starting one is cheap."""
+    """A process that runs tests one by one.
 
-    def __init__(self) -> None:
+    For the CPU it is forked from one that has the suite loaded: starting one is cheap. A
+    driver of another device has threads of its own, which no fork brings along.
+    """
+
+    def __init__(self, device: str) -> None:
         self.pipe, other = multiprocessing.Pipe()
-        fork = multiprocessing.get_context("fork")
-        self.process = fork.Process(target=_work, args=(other,), daemon=True)
+        context = multiprocessing.get_context("fork" if device == "CPU" else "spawn")
+        self.process = context.Process(target=_work, args=(other, device), daemon=True)
         self.process.start()
         other.close()
         self.name = ""
@@ -273,7 +278,7 @@ def run_tests(
     workers: list[_Worker] = []
     while len(found) < len(names):
         while queue and len(workers) < jobs:
-            workers.append(_Worker())
+            workers.append(_Worker(device))
             workers[-1].give(queue.pop())
         wait([w.pipe for w in workers], timeout=1)
         for worker in list(workers):

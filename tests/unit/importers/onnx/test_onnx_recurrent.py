@@ -21,11 +21,13 @@ def _case(
     lengths: bool = False,
     state: bool = False,
     peephole: bool = False,
+    scale: float = 1.0,
     **rest: Any,
 ) -> Case:
     count = 2 if rest.get("direction") == "bidirectional" else 1
     rows = GATES[kind] * HIDDEN
-    weights = [floats(count, rows, WIDTH), floats(count, rows, HIDDEN), floats(count, 2 * rows)]
+    shapes = ((count, rows, WIDTH), (count, rows, HIDDEN), (count, 2 * rows))
+    weights = [floats(*shape) * np.float32(scale) for shape in shapes]
     first = floats(count, BATCH, HIDDEN) if state else None
     weights += [LENGTHS if lengths else None, first]
     if kind == "LSTM":
@@ -47,7 +49,9 @@ CASES = [
     _case("RNN", activations=["Relu"], clip=0.5),
     _case("RNN", direction="bidirectional", activations=["HardSigmoid", "LeakyRelu"],
           activation_alpha=[0.3, 0.05], activation_beta=[0.4]),
-    *(_case("RNN", activations=[name]) for name in ("Softsign", "Softplus", "Elu")),
+    *(_case("RNN", activations=[name]) for name in ("Softsign", "Elu")),
+    # onnxruntime's logarithm of 1 + exp(x) is infinite from x = 89 on.
+    _case("RNN", activations=["Softplus"], scale=0.3),
     _case("RNN", activations=["ScaledTanh"], activation_alpha=[0.8], activation_beta=[0.6]),
     _case("RNN", activations=["Affine"], activation_alpha=[0.5], activation_beta=[0.1]),
     _case("GRU", linear_before_reset=1, clip=0.7),

@@ -9,7 +9,7 @@ import math
 
 from xdsl.ir import SSAValue
 
-from headrace.base.dtypes import F32, I64
+from headrace.base.dtypes import F32, I32, I64
 from headrace.base.symbols import Expr, as_expr
 from headrace.importers.onnx.context import NodeContext
 from headrace.importers.onnx.ops.attention_parts import (
@@ -75,7 +75,7 @@ def attention(c: NodeContext) -> list[SSAValue]:
 def quantised_attention(c: NodeContext) -> list[SSAValue]:
     """The projection is of integers; the rest is Attention."""
     _refuse(c, {}, ("do_rotary", "past_present_share_buffer"))
-    made = matmul_values(c, less_zero(c, c.data(0), 6), less_zero(c, c.data(1), 7))
+    made = matmul_values(c, less_zero(c, c.data(0), 6), less_zero(c, c.data(1), 7), I32)
     scale = c.binary("multiply", rankless(c, c.data(3)), rankless(c, c.data(4)))
     projected = c.binary("multiply", c.build.convert(made, F32), scale)
     projected = c.binary("add", projected, c.data(2))

@@ -10,14 +10,14 @@ to take milliseconds, not seconds. Reading executes nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from headrace.base.dtypes import BY_NAME, DType
-from headrace.base.errors import HeadraceError, error
+from headrace.base.errors import error
 from headrace.base.symbols import as_expr, dim
 from headrace.importers.hlo.convert import convert_module
+from headrace.importers.hlo.text_cursor import NUMBER, STRING, VALUE, WORD, Cursor
 from headrace.importers.hlo.tree import (
     HloFunction,
     HloModule,
@@ -30,12 +30,7 @@ from headrace.importers.hlo.tree import (
 from headrace.importers.options import ImportOptions
 from headrace.ir.model import Model
 
-_SPACE = re.compile(r"(?:\s+|//[^\n]*)*")
-_VALUE = re.compile(r"%[\w$.-]+(?:#\d+)?")
-_WORD = re.compile(r"[A-Za-z_][\w$.]*")
 _SYMBOL = re.compile(r'@(?:"[^"]*"|[\w$.-]+)')
-_STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
-_NUMBER = re.compile(r"-?(?:0x[0-9A-Fa-f]+|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)")
 _SHORT_COMPARE = re.compile(r"(?:std\.)?cmp[if]")
 
 
@@ -82,74 +77,12 @@ def _integer(text: str) -> int:
     return int(text, 16) if text.lower().lstrip("-").startswith("0x") else int(text)
 
 
-class _Parser:
-    """Recursive descent over the text; `at` is the position."""
+class _Parser(Cursor):
+    """Recursive descent over the text."""
 
     def __init__(self, text: str, source: str) -> None:
-        self.text = text
-        self.source = source
-        self.at = 0
+        super().__init__(text, source)
         self.unknown_sizes = 0
-        self._space()
-
-    # -- tokens -----------------------------------------------------------------
-
-    def _space(self) -> None:
-        found = _SPACE.match(self.text, self.at)
-        self.at = found.end() if found else self.at
-
-    def fail(self, fact: str) -> HeadraceError:
-        line = self.text.count("\n", 0, self.at) + 1
-        start = self.text.rfind("\n", 0, self.at) + 1
-        end = self.text.find("\n", self.at)
-        shown = self.text[start : end if end >= 0 else len(self.text)].strip()
-        return error(
-            "HR1001",
-            fact,
-            at=f"{self.source}:{line}:{self.at - start + 1}",
-            notes=f"the line reads: {shown[:120]}" if shown else (),
-        )
-
-    def try_(self, mark: str) -> bool:
-        if not self.text.startswith(mark, self.at):
-            return False
-        if mark[-1].isalnum() and re.match(r"\w", self.text[self.at + len(mark) :][:1]):
-            return False
-        self.at += len(mark)
-        self._space()
-        return True
-
-    def expect(self, mark: str) -> None:
-        if not self.try_(mark):
-            raise self.fail(f"expected '{mark}'")
-
-    def match(self, pattern: re.Pattern[str]) -> str | None:
-        found = pattern.match(self.text, self.at)
-        if found is None:
-            return None
-        self.at = found.end()
-        self._space()
-        return found.group(0)
-
-    def need(self, pattern: re.Pattern[str], what: str) -> str:
-        found = self.match(pattern)
-        if found is None:
-            raise self.fail(f"expected {what}")
-        return found
-
-    def list_of(self, item: Callable[[], Any], end: str) -> list[Any]:
-        """Items separated by commas up to the closing mark, which is taken."""
-        found: list[Any] = []
-        if self.try_(end):
-            return found
-        while True:
-            found.append(item())
-            if self.try_(end):
-                return found
-            self.expect(",")
-
-    def line(self, at: int) -> int:
-        return self.text.count("\n", 0, at) + 1
 
     # -- structure ----------------------------------------------------------------
 
@@ -193,7 +126,7 @@ class _Parser:
         return HloFunction(name, body, results, names, [], public=not private)
 
     def argument(self) -> tuple[str, HloType]:
-        name = self.need(_VALUE, "an argument")
+        name = self.need(VALUE, "an argument")
         self.expect(":")
         kind = self.type()
         if self.try_("{"):
@@ -229,9 +162,9 @@ class _Parser:
     def operation(self) -> HloOperation:
         start = self.at
         results: list[str] = []
-        while (name := self.match(_VALUE)) is not None:
+        while (name := self.match(VALUE)) is not None:
             if self.try_(":"):
-                count = int(self.need(_NUMBER, "a count"))
+                count = int(self.need(NUMBER, "a count"))
                 results += [f"{name}#{n}" for n in range(count)]
             else:
                 results.append(name)
@@ -239,11 +172,11 @@ class _Parser:
                 break
             self.expect(",")
         place = f"line {self.line(start)}"
-        quoted = self.match(_STRING)
+        quoted = self.match(STRING)
         made = (
             self.generic(quoted[1:-1], results, place)
             if quoted is not None
-            else self.short(self.need(_WORD, "an operation"), results, place)
+            else self.short(self.need(WORD, "an operation"), results, place)
         )
         user_name = made.attributes.get("name")
         if isinstance(user_name, str) and user_name:
@@ -252,7 +185,7 @@ class _Parser:
 
     def generic(self, name: str, results: list[str], place: str) -> HloOperation:
         self.expect("(")
-        operands = self.list_of(lambda: self.need(_VALUE, "an operand"), ")")
+        operands = self.list_of(lambda: self.need(VALUE, "an operand"), ")")
         regions: list[HloRegion] = []
         if self.try_("("):
             regions = self.list_of(self.region, ")")
@@ -272,7 +205,7 @@ class _Parser:
             return HloOperation(name, [], results, attributes, [], [kind], place)
         attributes: dict[str, Any] = {}
         if _SHORT_COMPARE.fullmatch(name):
-            attributes["predicate"] = self.need(_STRING, "a predicate")[1:-1]
+            attributes["predicate"] = self.need(STRING, "a predicate")[1:-1]
             self.expect(",")
         if bare == "call":
             attributes["callee"] = self.need(_SYMBOL, "a function")[1:].strip('"')
@@ -281,7 +214,7 @@ class _Parser:
         while True:
             if self.text.startswith("dense", self.at):  # what a check compares with
                 attributes["value"] = self.typed_value()[0]
-            elif (value := self.match(_VALUE)) is not None:
+            elif (value := self.match(VALUE)) is not None:
                 operands.append(value)
             else:
                 break
@@ -312,14 +245,14 @@ class _Parser:
         return dict(self.list_of(self.attribute_entry, "}"))
 
     def attribute_entry(self) -> tuple[str, Any]:
-        name = self.match(_STRING)
-        key = name[1:-1] if name is not None else self.need(_WORD, "an attribute name")
+        name = self.match(STRING)
+        key = name[1:-1] if name is not None else self.need(WORD, "an attribute name")
         return key, self.attribute() if self.try_("=") else True
 
     def attribute(self) -> Any:
         if self.text.startswith("dense", self.at):
             return self.typed_value()[0]
-        if (text := self.match(_STRING)) is not None:
+        if (text := self.match(STRING)) is not None:
             return text[1:-1]
         if self.try_("["):
             return self.list_of(self.attribute, "]")
@@ -331,7 +264,7 @@ class _Parser:
             return True
         if self.try_("false"):
             return False
-        number = self.match(_NUMBER)
+        number = self.match(NUMBER)
         if number is not None:
             kind = self.type_or_element() if self.try_(":") else None
             if number.lower().startswith("0x") and isinstance(kind, DType) and kind.is_float:
@@ -346,7 +279,7 @@ class _Parser:
 
         if not self.try_("dense"):
             start = self.at
-            word = self.match(re.compile(r"true|false")) or self.need(_NUMBER, "a value")
+            word = self.match(re.compile(r"true|false")) or self.need(NUMBER, "a value")
             self.expect(":") if self.text.startswith(":", self.at) else None
             kind = BY_NAME["i1"] if word in ("true", "false") and self.at == start else None
             kind = kind or self.type_or_element()
@@ -446,7 +379,7 @@ class _Parser:
 
     def element(self) -> DType:
         at = self.at
-        word = self.need(_WORD, "a type")
+        word = self.need(WORD, "a type")
         if word == "complex":
             self.expect("<")
             inner = self.element()

@@ -21,13 +21,13 @@ from headrace.artifact import schema
 from headrace.base.errors import HeadraceError, error
 from headrace.plan.model import Plan, PlannedBranch, PlannedDispatch, PlannedJump
 from headrace.runtime.arrays import address_of
-from headrace.runtime.drivers.api import StepTimes
 from headrace.runtime.drivers.cuda_calls import CudaCalls
 from headrace.runtime.drivers.cuda_commands import Commands, Spaces
 from headrace.runtime.drivers.cuda_link import CudaCode
 from headrace.runtime.drivers.cuda_memory import CudaState
 from headrace.runtime.drivers.cuda_weights import CudaWeights
 from headrace.runtime.drivers.plan_parts import straight_runs
+from headrace.runtime.drivers.timed_step import TimedStep
 
 
 class _Handles:
@@ -55,7 +55,7 @@ class _Handles:
         self.events.clear()
 
 
-class CudaStep:
+class CudaStep(TimedStep):
     """A plan made ready on one session's state; graphs are made by the first run."""
 
     def __init__(
@@ -68,7 +68,7 @@ class CudaStep:
         state: CudaState,
     ) -> None:
         """Raises HeadraceError HR3013, HR3014: no room for inputs and outputs."""
-        self._device = device
+        super().__init__(device, plan)
         self._calls: CudaCalls = device.calls
         self._function = function
         self._plan = plan
@@ -85,11 +85,6 @@ class CudaStep:
             self._places[len(function.inputs) + after] = self._places[before]
         self._generation = state.generation
         self._made_for = -1
-        self._recording = False
-        self._steps = 0
-        self._wait_ns = [0] * len(plan.fetches)
-        self._command_ns = [0] * len(plan.commands)
-        self._command_runs = [0] * len(plan.commands)
         self._runs = straight_runs(plan)
         self._run_of = {begin: number for number, (begin, _) in enumerate(self._runs)}
         self._branches = any(isinstance(c, PlannedBranch | PlannedJump) for c in plan.commands)
@@ -330,24 +325,6 @@ class CudaStep:
     def _note_waits(self, run: int) -> None:
         for fetch, before, after in self._waits[run]:
             self._wait_ns[fetch] += self._calls.elapsed_ns(before, after)
-
-    def record(self, on: bool) -> None:
-        """See `api.Step.record`: recorded steps run one command at a time."""
-        self._recording = on
-
-    def take_times(self) -> StepTimes:
-        """See `api.Step.take_times`. Waits of branching plans are not measured."""
-        with self._device.lock:
-            runs = zip(self._command_ns, self._command_runs, strict=True)
-            means = [ns // max(1, count) for ns, count in runs]
-            times = StepTimes(
-                self._steps, sum(self._wait_ns), self._wait_ns, means if self._recording else []
-            )
-            self._steps = 0
-            self._wait_ns = [0] * len(self._wait_ns)
-            self._command_ns = [0] * len(means)
-            self._command_runs = [0] * len(means)
-            return times
 
 
 class _Transfers:

@@ -25,6 +25,7 @@ from headrace.runtime.drivers.host_copies import copy_in_threads
 from headrace.runtime.memory import Slab, advise, page_aligned
 from headrace.runtime.ranges import merged, without
 from headrace.runtime.weights.mapping import DONT_NEED, PoolMapping
+from headrace.runtime.weights.on_host import host_ranges
 
 _BOUNCE_BYTES = 16 << 20
 """Of each of the two buffers that resident weights are loaded through."""
@@ -183,7 +184,7 @@ class CudaWeights:
         if layout != self._layout or not self._arena:
             self._device.finish()
             self._lay_out(plan.resident, ring_bytes)
-        self._host.hold(self._host_ranges(plan))
+        self._host.hold(host_ranges(self.module, plan))
         self._plan = plan
 
     def _lay_out(self, resident: tuple[int, ...], ring_bytes: int) -> None:
@@ -261,20 +262,6 @@ class CudaWeights:
                 calls.destroy_event(event)
             for buffer in buffers:
                 buffer.close()
-
-    def _host_ranges(self, plan: Plan) -> list[tuple[int, int]]:
-        """Whole segments that stream, and those of tables that do not stay."""
-        wanted = {f.segment for f in plan.fetches}
-        for weight in self.module.weights:
-            if weight.row_bytes and weight.size_bytes:
-                last = weight.offset_bytes + weight.size_bytes - 1
-                wanted |= set(
-                    range(
-                        bisect_right(self._starts, weight.offset_bytes) - 1,
-                        bisect_right(self._starts, last),
-                    )
-                )
-        return merged([self._range(s) for s in sorted(wanted - set(plan.resident))])
 
     def release(self) -> None:
         """See `api.Weights.release`."""

@@ -25,8 +25,8 @@ from headrace.artifact import schema
 from headrace.base.errors import HeadraceError, error
 from headrace.plan.model import Plan, PlannedBranch, PlannedDispatch, PlannedJump
 from headrace.runtime.arrays import address_of
-from headrace.runtime.drivers.api import StepTimes
 from headrace.runtime.drivers.plan_parts import locations, straight_runs
+from headrace.runtime.drivers.timed_step import TimedStep
 from headrace.runtime.drivers.vulkan_beside import StreamingRecorder
 from headrace.runtime.drivers.vulkan_calls import VulkanCalls
 from headrace.runtime.drivers.vulkan_commands import Commands, DescriptorPool, Hazards, Spaces
@@ -63,7 +63,7 @@ class _Handles:
         self.made = None
 
 
-class VulkanStep:
+class VulkanStep(TimedStep):
     """A plan made ready on one session's state; recorded by the first run."""
 
     def __init__(
@@ -76,7 +76,7 @@ class VulkanStep:
         state: VulkanState,
     ) -> None:
         """Raises HeadraceError HR3013, HR3014: no room for inputs and outputs."""
-        self._device = device
+        super().__init__(device, plan)
         self._calls: VulkanCalls = device.calls
         self._function = function
         self._plan = plan
@@ -92,12 +92,7 @@ class VulkanStep:
         self._stage()
         self._generation = state.generation
         self._made_for = (-1, -1)
-        self._recording = False
         self._synchronous = device.synchronous
-        self._steps = 0
-        self._wait_ns = [0] * len(plan.fetches)
-        self._command_ns = [0] * len(plan.commands)
-        self._command_runs = [0] * len(plan.commands)
         self._spans = straight_runs(plan)
         self._span_of = {begin: number for number, (begin, _) in enumerate(self._spans)}
         self._branches = any(isinstance(c, PlannedBranch | PlannedJump) for c in plan.commands)
@@ -400,21 +395,3 @@ class VulkanStep:
             if item.stamp >= 0:
                 waited = max(0, times[item.stamp] - times[item.stamp - 1])
                 self._wait_ns[item.fetches[-1]] += waited
-
-    def record(self, on: bool) -> None:
-        """See `api.Step.record`: recorded steps run one command at a time."""
-        self._recording = on
-
-    def take_times(self) -> StepTimes:
-        """See `api.Step.take_times`. Waits of branching plans are not measured."""
-        with self._device.lock:
-            runs = zip(self._command_ns, self._command_runs, strict=True)
-            means = [ns // max(1, count) for ns, count in runs]
-            times = StepTimes(
-                self._steps, sum(self._wait_ns), self._wait_ns, means if self._recording else []
-            )
-            self._steps = 0
-            self._wait_ns = [0] * len(self._wait_ns)
-            self._command_ns = [0] * len(means)
-            self._command_runs = [0] * len(means)
-            return times

@@ -22,6 +22,7 @@ from headrace.runtime.drivers.vulkan_heap import Buffer
 from headrace.runtime.drivers.vulkan_state import Place
 from headrace.runtime.ranges import merged, without
 from headrace.runtime.weights.mapping import PoolMapping
+from headrace.runtime.weights.on_host import host_ranges
 
 _BOUNCE_BYTES = 16 << 20
 """Of each of the two buffers that resident weights are loaded through."""
@@ -183,7 +184,7 @@ class VulkanWeights:
         self._device.finish()
         if layout != self._layout:
             self._lay_out(plan.resident, ring_bytes)
-        self.host.hold(self._host_ranges(plan))
+        self.host.hold(host_ranges(self.module, plan))
         self._plan = plan
 
     def _lay_out(self, resident: tuple[int, ...], ring_bytes: int) -> None:
@@ -316,20 +317,6 @@ class VulkanWeights:
             address = addresses[target.buffer] + target.offset_bytes
             copy_in_threads(address, self._mapping.address + place, size)
             self._mapping.drop(place, place + size)
-
-    def _host_ranges(self, plan: Plan) -> list[tuple[int, int]]:
-        """Whole segments that stream, and those of tables that do not stay."""
-        wanted = {f.segment for f in plan.fetches}
-        for weight in self.module.weights:
-            if weight.row_bytes and weight.size_bytes:
-                last = weight.offset_bytes + weight.size_bytes - 1
-                wanted |= set(
-                    range(
-                        bisect_right(self._starts, weight.offset_bytes) - 1,
-                        bisect_right(self._starts, last),
-                    )
-                )
-        return merged([self._range(s) for s in sorted(wanted - set(plan.resident))])
 
     def release(self) -> None:
         """See `api.Weights.release`."""

@@ -68,7 +68,7 @@ def cli_page() -> str:
 
     from headrace.cli import cli
 
-    context = click.Context(cli, info_name="headrace")
+    context = click.Context(cli, info_name="headrace", **cli.context_settings)
     parts = [
         "# The command line\n",
         "Errors go to standard error. Exit status: 0 done, 2 the user's error, 70 a defect of"

@@ -8,10 +8,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx.parser import parse_model
-from onnx_cases import Case, floats, integers, proto_of, unique
+from onnx_cases import Case, draw_again, floats, integers, proto_of, unique
 from onnx_graphs import check_on_cpu
 
 import headrace.api
+
+draw_again()
 
 TIES = np.array([[3, 1, 3, 2, 3], [1, 1, 0, 1, 0]])
 

@@ -9,11 +9,13 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import helper
-from onnx_cases import Case, floats, positive, proto_of
+from onnx_cases import Case, draw_again, floats, positive, proto_of
 from onnx_graphs import check_on_cpu, model_of
 
 from headrace import HeadraceError
 from headrace.importers.onnx.reader import import_model
+
+draw_again()
 
 MS = "com.microsoft"
 _DRAW = np.random.default_rng(31)

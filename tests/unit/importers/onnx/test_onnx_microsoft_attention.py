@@ -9,13 +9,15 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
-from onnx_cases import Case, floats, positive
+from onnx_cases import Case, draw_again, floats, positive
 from onnx_graphs import check_on_cpu, model_of, on_cpu
 
 import headrace
 from headrace import HeadraceError
 from headrace.importers.onnx.reader import import_model
 from headrace.tensor.interp import run
+
+draw_again()
 
 MS = "com.microsoft"
 _DRAW = np.random.default_rng(37)

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_cases import Case, floats, image, integers, positive, proto_of, unique
+from onnx_cases import Case, draw_again, floats, image, integers, positive, proto_of, unique
 from onnx_graphs import check
+
+draw_again()
 
 ELEMENTWISE = [
     *(Case(k, (floats(2, 3),)) for k in ("Abs", "Neg", "Exp", "Erf", "Floor", "Ceil", "Sign")),

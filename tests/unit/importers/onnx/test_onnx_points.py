@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx_cases import Case, floats, image, positive, proto_of, unique
+from onnx_cases import Case, draw_again, floats, image, positive, proto_of, unique
 from onnx_graphs import check_on_cpu
+
+draw_again()
 
 GRID = np.random.default_rng(5).uniform(-1.6, 1.6, (2, 4, 5, 2)).astype(np.float32)
 CUBE = np.random.default_rng(6).uniform(-1.4, 1.4, (1, 2, 3, 4, 3)).astype(np.float32)

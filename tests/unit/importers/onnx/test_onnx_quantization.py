@@ -9,11 +9,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from onnx_cases import Case, floats, proto_of, unique
+from onnx_cases import Case, draw_again, floats, proto_of, unique
 from onnx_graphs import check_on_cpu, model_of, on_cpu, symbolic_shapes
 
 from headrace.importers.onnx.reader import import_model
 from headrace.tensor.interp import run
+
+draw_again()
 
 _DRAW = np.random.default_rng(11)
 

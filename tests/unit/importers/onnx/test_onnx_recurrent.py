@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_cases import Case, floats, proto_of, unique
+from onnx_cases import Case, draw_again, floats, proto_of, unique
 from onnx_graphs import check_on_cpu
+
+draw_again()
 
 STEPS, BATCH, WIDTH, HIDDEN = 5, 3, 4, 6
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}

@@ -24,9 +24,10 @@ from xdsl.dialects.func import FuncOp
 from headrace import api
 from headrace.artifact import schema
 from headrace.artifact.writer import write_artifact
-from headrace.base.dtypes import UI8, DType, from_numpy
+from headrace.base.dtypes import UI8, from_numpy
 from headrace.base.errors import error
 from headrace.base.symbols import as_expr
+from headrace.differences import Difference, Judge, coarsest_of
 from headrace.given import given
 from headrace.hal.interp import kernels_of
 from headrace.inputs import read_inputs
@@ -40,12 +41,6 @@ from headrace.tensor.interp import evaluate_source
 
 if TYPE_CHECKING:
     from headrace.ir.model import Model
-
-TOLERANCES = {"f64": 1e-9, "f32": 1e-4, "f16": 1e-2, "bf16": 3e-2}
-"""Allowed error as a part of the largest magnitude: sums are folded in another order."""
-
-_NARROW_FLOAT = 0.3
-"""The same for floats of 8 bits and less: one step of theirs."""
 
 Progress = Callable[[int, int], None]
 
@@ -64,68 +59,6 @@ class Request:
     dims: Mapping[str, api.DimensionChoice]
     threads: int | None
     function: str | None
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Two tensors that should be alike.
-
-    Attributes:
-        max_abs_error: inf where a NaN or an infinity stands on one side only.
-        allowed: how much was allowed.
-        index: of the worst element.
-        expected, actual: its values, as text.
-    """
-
-    max_abs_error: float
-    allowed: float
-    index: tuple[int, ...] = ()
-    expected: str = ""
-    actual: str = ""
-
-    @property
-    def is_wrong(self) -> bool:
-        return self.max_abs_error > self.allowed
-
-    @property
-    def data(self) -> dict[str, Any]:
-        """As JSON; an infinite error is a string, as JSON has no infinity."""
-        finite = np.isfinite(self.max_abs_error)
-        return {
-            "max_abs_error": self.max_abs_error if finite else "inf",
-            "allowed": self.allowed,
-            "index": list(self.index),
-            "expected": self.expected,
-            "actual": self.actual,
-        }
-
-
-def difference(
-    expected: Any, actual: Any, dtype: DType, tolerance: float | None = None
-) -> Difference:
-    """The largest error of `actual`, of the same shape as `expected`.
-
-    Integers and booleans must be equal unless a tolerance is given. NaN equals NaN.
-    """
-    share = tolerance
-    if share is None:
-        narrow = 0.0 if dtype.is_integer or dtype.kind == "bool" else _NARROW_FLOAT
-        base = dtype.name.removeprefix("complex<").removesuffix(">")
-        share = TOLERANCES.get(base, narrow)
-    if expected.size == 0:
-        return Difference(0.0, 0.0)
-    wide = np.complex128 if dtype.kind == "complex" else np.float64
-    left, right = np.asarray(expected).astype(wide), np.asarray(actual).astype(wide)
-    alike = (left == right) | (np.isnan(left) & np.isnan(right))
-    with np.errstate(invalid="ignore", over="ignore"):
-        errors = np.where(alike, 0.0, np.abs(left - right))
-    errors = np.where(np.isnan(errors), np.inf, errors)
-    finite = np.abs(left[np.isfinite(left)])
-    allowed = share * float(finite.max()) if finite.size else 0.0
-    place = tuple(int(i) for i in np.unravel_index(int(errors.argmax()), errors.shape))
-    return Difference(
-        float(errors[place]), allowed, place, str(expected[place]), str(actual[place])
-    )
 
 
 # -- the program of single dispatches ---------------------------------------------------
@@ -290,7 +223,8 @@ class _Walk:
             if not operand.layout.has_halo:
                 left = unpack_operand(left, operand, dims)
                 right = unpack_operand(right, operand, dims)
-            found = difference(left, right, operand.dtype, self.tolerance)
+            judge = Judge(self.tolerance, coarsest_of([kernel]))
+            found = judge.difference(left, right, operand.dtype)
             if found.is_wrong:
                 raise _Found(self._describe(op, planned, function, number, operand.name, found))
 
@@ -371,10 +305,11 @@ def compare_model(request: Request, progress: Progress | None = None) -> dict[st
             "first": None,
             "outputs": {},
         }
+        judge = Judge(request.tolerance, coarsest_of(kernels_of(model.ir).values()))
         reference: Mapping[str, Any] | None = None
         if request.against == "onnxruntime":
             reference = _run_onnxruntime(request.model, arrays, tuple(outputs))
-            wrong = _compare_outputs(data, reference, outputs, request.tolerance)
+            wrong = _compare_outputs(data, reference, outputs, judge)
             if not wrong:
                 return data
         singles = Path(folder) / "singles.hrx"
@@ -385,20 +320,17 @@ def compare_model(request: Request, progress: Progress | None = None) -> dict[st
             data["compared"] = walk.done
     if data["first"] is not None:
         return {**data, "agrees": False, "where": "dispatch"}
-    same_as_device = not _compare_outputs(data, interpreted, outputs, request.tolerance)
+    same_as_device = not _compare_outputs(data, interpreted, outputs, judge)
     if not same_as_device:
         return {**data, "agrees": False, "where": "memory"}
     if reference is not None:
-        _compare_outputs(data, reference, outputs, request.tolerance)
+        _compare_outputs(data, reference, outputs, judge)
         return {**data, "agrees": False, "where": "meaning"}
     return data
 
 
 def _compare_outputs(
-    data: dict[str, Any],
-    expected: Mapping[str, Any],
-    actual: Mapping[str, Any],
-    tolerance: float | None,
+    data: dict[str, Any], expected: Mapping[str, Any], actual: Mapping[str, Any], judge: Judge
 ) -> bool:
     """Notes the errors of all outputs; True where one is too large."""
     wrong = False
@@ -407,7 +339,7 @@ def _compare_outputs(
         if other.shape != array.shape:
             found = Difference(float("inf"), 0.0, (), f"{other.shape}", f"{array.shape}")
         else:
-            found = difference(other, array, from_numpy(array.dtype), tolerance)
+            found = judge.difference(other, array, from_numpy(array.dtype))
         data["outputs"][name] = {**found.data, "wrong": found.is_wrong}
         wrong = wrong or found.is_wrong
     return wrong

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from headrace import api, cli
 from headrace.base.dtypes import BF16, F32, I32
 from headrace.base.errors import HeadraceError
-from headrace.compare import difference
+from headrace.differences import TOLERANCES, difference
 from headrace.hal.interp import kernels_of
 from headrace.importers.table import load
 from headrace.ir.locations import places
@@ -228,6 +228,35 @@ def test_a_fault_between_dispatches_is_told_from_one_in_them(
     monkeypatch.setattr(Module, "__call__", forgetful)
     made = api.compare(model(tmp_path / "ten.onnx"))
     assert (made.data["agrees"], made.data["where"]) == (False, "memory")
+
+
+def test_an_f32_made_of_bf16_is_as_exact_as_bf16(tmp_path: Path) -> None:
+    """Products summed in another order round to another bf16 here and there."""
+    random = np.random.default_rng(5)
+    weights = [random.standard_normal((512, 512)).astype(np.float32) / 22 for _ in "ab"]
+    nodes = [
+        helper.make_node("Cast", ["x"], ["x16"], to=TensorProto.BFLOAT16),
+        helper.make_node("Cast", ["w0"], ["v0"], to=TensorProto.BFLOAT16),
+        helper.make_node("Cast", ["w1"], ["v1"], to=TensorProto.BFLOAT16),
+        helper.make_node("MatMul", ["x16", "v0"], ["a"]),
+        helper.make_node("MatMul", ["a", "v1"], ["b"]),
+        helper.make_node("Cast", ["b"], ["y"], to=TensorProto.FLOAT),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "bf16",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, (16, 512))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, (16, 512))],
+        [numpy_helper.from_array(w, f"w{n}") for n, w in enumerate(weights)],
+    )
+    opsets = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
+    found = api.compare(tmp_path / "m.onnx")
+    output = found.data["outputs"]["y"]
+    assert found.data["agrees"] and output["max_abs_error"] > 0
+    largest = output["allowed"] / TOLERANCES["bf16"]
+    given = api.compare(tmp_path / "m.onnx", tolerance=0.5).data["outputs"]["y"]
+    assert given["allowed"] == pytest.approx(0.5 * largest)
 
 
 def test_open_sizes(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ import numpy as np
 
 from headrace.base.errors import Diagnostic, Problems
 from headrace.plan.model import Plan
-from headrace.runtime.arrays import aligned_array, overlapping
+from headrace.runtime.arrays import array_maker, overlapping
 from headrace.runtime.drivers.api import Step
 from headrace.runtime.outputs import Outputs, outputs_type
 from headrace.runtime.signature import Matcher
@@ -20,6 +20,7 @@ from headrace.runtime.state_arrays import StateArrays
 if TYPE_CHECKING:
     from headrace.runtime.session import Session
 
+_ndarray = np.ndarray
 _MOST_KEPT = 64
 """Prepared shapes per function; the oldest goes first."""
 
@@ -30,12 +31,14 @@ class Prepared:
 
     Attributes:
         outputs: shape and numpy dtype of each output.
+        makers: each makes a fresh array for an output.
         versions: of the module's budget and the session's slab it was made for.
     """
 
     plan: Plan
     step: Step
     outputs: tuple[tuple[tuple[int, ...], Any], ...]
+    makers: tuple[Callable[[], Any], ...]
     versions: tuple[int, int]
 
 
@@ -50,8 +53,10 @@ class Executor:
         self.matcher = Matcher(self.function, module.artifact.module.dimensions)
         self._outputs = outputs_type(tuple(o.name for o in self.function.outputs))
         self._dtypes = self.matcher.dtypes
+        self._names = self.matcher.names
         self._arity = len(self.function.inputs)
         self._state = StateArrays(self.function)
+        self._has_aliases = bool(self._state.aliases)
         self._prepared: dict[tuple[Any, ...], Prepared] = {}
 
     def __call__(
@@ -62,19 +67,16 @@ class Executor:
         donate: bool | Sequence[str] = (),
     ) -> Outputs:
         """Runs one step; see `Session.__call__`."""
-        if self._state.aliases or donate:
+        if self._has_aliases or donate:
             return self._run_on_state(args, kwargs, out, self._state.donated(donate))
-        arrays = args
         session = self._session
-        # The quick way in: as many positional arrays as inputs, all of the right kind.
-        if kwargs or len(args) != self._arity or not self._ready(args):
-            arrays = self.matcher.bind(args, kwargs)
+        arrays = self._quick(args, kwargs) or self.matcher.bind(args, kwargs)
         key = tuple([array.shape for array in arrays])
         prepared = self._prepared.get(key)
         if prepared is None or prepared.versions != session.versions():
             prepared = self._prepare(key, arrays)
         if out is None:
-            results = [aligned_array(shape, dtype) for shape, dtype in prepared.outputs]
+            results = [make() for make in prepared.makers]
         else:
             results = self._given(out, prepared)
             self._check_apart(arrays, results)
@@ -104,13 +106,22 @@ class Executor:
         self._session.note_step(self, prepared, perf_counter_ns() - start)
         return self._outputs(bound.finish())
 
-    def _ready(self, args: Sequence[Any]) -> bool:
+    def _quick(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any] | None:
+        """The inputs in order where they are all given one way and all of the right kind."""
+        if kwargs:
+            if args or len(kwargs) != self._arity:
+                return None
+            args = [kwargs.get(name) for name in self._names]
+        elif len(args) != self._arity:
+            return None
         for array, dtype in zip(args, self._dtypes, strict=True):
-            if not isinstance(array, np.ndarray):
-                return False
-            if array.dtype is not dtype or not array.flags.c_contiguous:
-                return False
-        return True
+            if (
+                type(array) is not _ndarray
+                or array.dtype is not dtype
+                or not array.flags.c_contiguous
+            ):
+                return None
+        return args
 
     def run_named(
         self, values: Mapping[str, Any], dims: Mapping[str, int]
@@ -125,7 +136,7 @@ class Executor:
         prepared = self._prepared.get(key)
         if prepared is None or prepared.versions != self._session.versions():
             prepared = self._prepare(key, arrays, dims)
-        results = [aligned_array(shape, dtype) for shape, dtype in prepared.outputs]
+        results = [make() for make in prepared.makers]
         start = perf_counter_ns()
         prepared.step.run(arrays, results)
         self._session.note_step(self, prepared, perf_counter_ns() - start)
@@ -149,7 +160,8 @@ class Executor:
         dims = self.matcher.solve(arrays, known)
         outputs = self.output_shapes(dims)
         plan, step = session.prepare(self, dims)
-        prepared = Prepared(plan, step, outputs, session.versions())
+        makers = tuple(array_maker(shape, dtype) for shape, dtype in outputs)
+        prepared = Prepared(plan, step, outputs, makers, session.versions())
         versions = prepared.versions
         stale = [k for k, p in self._prepared.items() if p.versions != versions]
         for old in stale:
@@ -177,7 +189,7 @@ class Executor:
             self.function.outputs, out, prepared.outputs, strict=True
         ):
             name = f"out= array for '{signature.name}'"
-            if getattr(array, "dtype", None) != dtype or array.shape != shape:
+            if not isinstance(array, _ndarray) or array.dtype != dtype or array.shape != shape:
                 sizes = "x".join(map(str, (*shape, signature.dtype.name)))
                 problems.add(Diagnostic("HR4004", f"the {name} is not {sizes}"))
             elif not (array.flags.c_contiguous and array.flags.writeable):

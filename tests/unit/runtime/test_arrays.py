@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from headrace.runtime.arrays import address_of, aligned_array
+from headrace.runtime.arrays import SMALL_BYTES, address_of, aligned_array, array_maker
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.bool_, np.complex128, ml_dtypes.bfloat16])
@@ -20,3 +20,14 @@ def test_the_address_is_what_numpy_says(dtype):
 
 def test_aligned_arrays_are():
     assert address_of(aligned_array((3, 5), np.dtype(np.int8))) % 64 == 0
+
+
+@pytest.mark.parametrize("count", [0, 1, SMALL_BYTES, SMALL_BYTES + 1])
+def test_a_maker_gives_a_fresh_array_each_time_a_large_one_aligned(count):
+    make = array_maker((1, count), np.dtype(np.int8))
+    first, second = make(), make()
+    for array in (first, second):
+        assert array.shape == (1, count) and array.dtype == np.int8
+        assert array.flags.c_contiguous and array.flags.writeable
+        assert count <= SMALL_BYTES or address_of(array) % 64 == 0
+    assert not np.shares_memory(first, second)

@@ -125,6 +125,8 @@ def test_out_is_written_in_place_aligned_or_not(mlp_path):
             module(x, out=[np.empty((1024, 2), np.float32).T])
         with pytest.raises(HeadraceError, match="HR4004"):
             module(x, out=[])
+        with pytest.raises(HeadraceError, match="HR4004"):
+            module(x, out=[memoryview(expected.copy())])
 
 
 def test_out_must_not_share_bytes_with_an_input(mlp_path):

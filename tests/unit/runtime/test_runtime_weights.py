@@ -15,6 +15,7 @@ from runtime_models import Mlp
 
 from headrace.artifact.reader import open_artifact
 from headrace.base.errors import HeadraceError
+from headrace.runtime.drivers.cpu_machine_layout import Context
 from headrace.runtime.module import load_module
 from headrace.runtime.ranges import covers, merged, without
 from headrace.runtime.weights.mapping import PoolMapping
@@ -130,6 +131,22 @@ def test_a_file_that_changes_is_noticed_before_a_step(mlp_path, tmp_path, budget
             module.weight_budget = "50%"
 
 
+@pytest.mark.parametrize("budget", ["max", "min"])
+def test_a_file_that_is_touched_is_noticed_and_so_is_that_it_is_as_before(
+    mlp_path, tmp_path, budget
+):
+    path = shutil.copy(mlp_path, tmp_path / "copy.hrx")
+    times = os.stat(path)
+    x = np.ones((1, 1024), np.float32)
+    with load_module(path, weight_budget=budget) as module:
+        expected = module(x)[0]
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns + 1))
+        with pytest.raises(HeadraceError, match="HR3105"):
+            module(x)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        assert (module(x)[0] == expected).all()
+
+
 def test_a_file_that_is_replaced_by_another_goes_on(mlp_path, tmp_path):
     path = shutil.copy(mlp_path, tmp_path / "copy.hrx")
     x = np.ones((1, 1024), np.float32)
@@ -141,16 +158,19 @@ def test_a_file_that_is_replaced_by_another_goes_on(mlp_path, tmp_path):
 
 
 def test_a_file_cut_during_a_step_is_an_error_and_no_crash(mlp_path, tmp_path, monkeypatch):
-    """The check before the step passes; populating then finds nothing behind the end."""
+    """The checks before the step pass; populating then finds nothing behind the end."""
     path = shutil.copy(mlp_path, tmp_path / "copy.hrx")
     x = np.ones((1, 1024), np.float32)
     with load_module(path, weight_budget="min") as module:
         module(x)
         monkeypatch.setattr(PoolMapping, "check_unchanged", lambda self: None)
+        executor = module.session().executor()
+        step = executor.prepare([x]).step
+        step._words[Context.IDENTITY] = 0
         with open(path, "r+b") as file:
             file.truncate(8192)
         with pytest.raises(HeadraceError, match="HR3012") as caught:
-            module(x)
+            executor([x], {})
         assert "pool offset" in str(caught.value)
 
 

@@ -124,13 +124,14 @@ class Machine:
 
     def __init__(self) -> None:
         engine = load_objects([_machine_object()])
-        names = ("run", "worker", "fill", "copy", "advise", "touch", "accompany")
+        names = ("run", "call", "worker", "fill", "copy", "advise", "touch", "accompany")
         address = {name: engine.get_function_address(name) for name in names}
         self.lock = threading.Lock()
         run: Any = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
         self.run: Callable[[int, int], int] = run(address["run"])
+        self.call: Callable[[int, int], int] = run(address["call"])
         self._worker = address["worker"]
-        self.kernels = BuiltIn(*(address[name] for name in names[2:]))
+        self.kernels = BuiltIn(*(address[name] for name in names[3:]))
         value = engine.get_global_value_address
         self._work = ctypes.c_uint64.from_address(value("work"))
         self._done = ctypes.c_uint64.from_address(value("done"))

@@ -43,6 +43,11 @@ class Context(IntEnum):
     POOL_BEGIN, POOL_END: the mapped file; 0 for none. A page of it that is gone (the file
         was cut) stops the run instead of the process.
     COLD: how many more times the next range is announced; set when a fetch is slow.
+    ARRAYS, ARRAY_COUNT: address of the numpy arrays of a call (the objects) and how many
+        they are; `@call` reads where their data stand.
+    UNALIGNED: mask of address bits that no array may have.
+    DESCRIPTOR, IDENTITY: of the mapped file, and the address of its inode, bytes and
+        nanoseconds of modification, which must still be so before a run; 0 for none.
     """
 
     CANCEL = 0
@@ -56,6 +61,11 @@ class Context(IntEnum):
     COLD = 8
     POOL_BEGIN = 9
     POOL_END = 10
+    ARRAYS = 11
+    ARRAY_COUNT = 12
+    UNALIGNED = 13
+    DESCRIPTOR = 14
+    IDENTITY = 15
 
 
 CONTEXT_WORDS = 16
@@ -64,6 +74,8 @@ COMMAND_BYTES = 64
 STATUS_FINISHED = 0
 STATUS_INTERRUPTED = 1
 STATUS_FAILED_CALL = 2
+STATUS_FILE_CHANGED = 3
+STATUS_UNALIGNED = 4
 
 WORKER_SPINS = 4000
 """About 60 us of pauses before an idle worker sleeps (measured: waking costs 14 us)."""

@@ -1,17 +1,28 @@
-"""Entering the command machine, with its signal handlers around the run: LLVM IR text."""
+"""Entering the command machine, with its signal handlers around the run: LLVM IR text.
+
+What every run needs stands here and not in Python, because a small model's step takes 3 us:
+asking for the file's status takes 0.4 us here and 1 us there, an array's address 0.2 us there.
+"""
 
 from __future__ import annotations
 
 from headrace.runtime.drivers.cpu_machine_layout import (
     STATUS_FAILED_CALL,
+    STATUS_FILE_CHANGED,
     STATUS_FINISHED,
     STATUS_INTERRUPTED,
+    STATUS_UNALIGNED,
     Context,
 )
 
 _SIGINT, _SIGBUS = 2, 7
 _SA_SIGINFO = 4
 _EFAULT = 14
+_SYS_FSTAT = 5
+_INODE, _SIZE, _SECONDS, _NANOSECONDS = 1, 6, 11, 12
+"""Words of `struct stat` on x86-64, 144 bytes: st_ino, st_size, st_mtim."""
+_DATA_AT = object.__basicsize__
+"""Where `PyArrayObject` holds its address: behind the object's head (numpy's C interface)."""
 
 SIGNALS = f"""
 ; SIGINT while a step runs on the main thread: stop the step, then let Python's own
@@ -58,8 +69,96 @@ other:
   ret void
 }}
 
+; Whether the mapped file is what it was.
+define internal i1 @is_unchanged(ptr %context) {{
+entry:
+  %status = alloca [18 x i64], align 16
+  %descriptor.at = getelementptr i64, ptr %context, i64 {int(Context.DESCRIPTOR)}
+  %descriptor = load i64, ptr %descriptor.at
+  %identity.at = getelementptr i64, ptr %context, i64 {int(Context.IDENTITY)}
+  %identity = load ptr, ptr %identity.at
+  %none = icmp eq ptr %identity, null
+  br i1 %none, label %same, label %ask
+ask:
+  %rc = call i64 (i64, ...) @syscall(i64 {_SYS_FSTAT}, i64 %descriptor, ptr %status)
+  %answered = icmp eq i64 %rc, 0
+  br i1 %answered, label %compare, label %changed
+compare:
+  %inode.at = getelementptr i64, ptr %status, i64 {_INODE}
+  %inode = load i64, ptr %inode.at
+  %inode.was = load i64, ptr %identity
+  %inode.moved = xor i64 %inode, %inode.was
+  %size.at = getelementptr i64, ptr %status, i64 {_SIZE}
+  %size = load i64, ptr %size.at
+  %size.was.at = getelementptr i64, ptr %identity, i64 1
+  %size.was = load i64, ptr %size.was.at
+  %size.moved = xor i64 %size, %size.was
+  %seconds.at = getelementptr i64, ptr %status, i64 {_SECONDS}
+  %seconds = load i64, ptr %seconds.at
+  %scaled = mul i64 %seconds, 1000000000
+  %nanoseconds.at = getelementptr i64, ptr %status, i64 {_NANOSECONDS}
+  %nanoseconds = load i64, ptr %nanoseconds.at
+  %modified = add i64 %scaled, %nanoseconds
+  %modified.was.at = getelementptr i64, ptr %identity, i64 2
+  %modified.was = load i64, ptr %modified.was.at
+  %modified.moved = xor i64 %modified, %modified.was
+  %two = or i64 %inode.moved, %size.moved
+  %any = or i64 %two, %modified.moved
+  %still = icmp eq i64 %any, 0
+  br i1 %still, label %same, label %changed
+same:
+  ret i1 true
+changed:
+  ret i1 false
+}}
+
+; `@run` on the arrays of a call: the objects, whose data must stand aligned.
+define i64 @call(ptr %commands, ptr %context) {{
+entry:
+  %arrays.at = getelementptr i64, ptr %context, i64 {int(Context.ARRAYS)}
+  %arrays = load ptr, ptr %arrays.at
+  %count.at = getelementptr i64, ptr %context, i64 {int(Context.ARRAY_COUNT)}
+  %count = load i64, ptr %count.at
+  %externals.at = getelementptr i64, ptr %context, i64 {int(Context.EXTERNALS)}
+  %externals = load ptr, ptr %externals.at
+  br label %top
+top:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %one ]
+  %bits = phi i64 [ 0, %entry ], [ %bits.next, %one ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %one, label %check
+one:
+  %array.at = getelementptr ptr, ptr %arrays, i64 %i
+  %array = load ptr, ptr %array.at
+  %data.at = getelementptr i8, ptr %array, i64 {_DATA_AT}
+  %data = load i64, ptr %data.at
+  %external.at = getelementptr i64, ptr %externals, i64 %i
+  store i64 %data, ptr %external.at
+  %bits.next = or i64 %bits, %data
+  %i.next = add i64 %i, 1
+  br label %top
+check:
+  %mask.at = getelementptr i64, ptr %context, i64 {int(Context.UNALIGNED)}
+  %mask = load i64, ptr %mask.at
+  %odd = and i64 %bits, %mask
+  %aligned = icmp eq i64 %odd, 0
+  br i1 %aligned, label %go, label %refuse
+go:
+  %status = call i64 @run(ptr %commands, ptr %context)
+  ret i64 %status
+refuse:
+  ret i64 {STATUS_UNALIGNED}
+}}
+
 define i64 @run(ptr %commands, ptr %context) {{
 entry:
+  %cancelled.at = getelementptr i64, ptr %context, i64 {int(Context.CANCEL)}
+  store atomic i32 0, ptr %cancelled.at seq_cst, align 8
+  %unchanged = call i1 @is_unchanged(ptr %context)
+  br i1 %unchanged, label %enter, label %refuse
+refuse:
+  ret i64 {STATUS_FILE_CHANGED}
+enter:
   store atomic ptr %context, ptr @active seq_cst, align 64
   %end.at = getelementptr i64, ptr %context, i64 {int(Context.POOL_END)}
   %end = load i64, ptr %end.at
@@ -108,4 +207,4 @@ out:
   ret i64 %result
 }}
 """
-"""`@run`: the machine's way in."""
+"""`@run` and `@call`: the machine's ways in."""

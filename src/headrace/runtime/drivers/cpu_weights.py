@@ -97,8 +97,8 @@ class CpuWeights:
 
     def begin_step(self, plan: Plan) -> None:
         """Before a step of `plan`. Raises HeadraceError where weights cannot be read."""
-        self.mapping.check_unchanged()
         if self._plan is not plan:
+            self.mapping.check_unchanged()
             self._activate(plan)
 
     def end_step(self, finished: bool) -> None:

@@ -32,36 +32,39 @@ class PoolMapping:
     Attributes:
         address: of the pool's first byte; 0 for an empty pool.
         populates: whether `madvise` can populate (Linux 5.14); else pages are touched.
+        descriptor: of the opened file.
+        identity: its inode, bytes and nanoseconds of modification when it was opened.
     """
 
     def __init__(self, artifact: Any) -> None:
         """Raises HeadraceError HR3011 (cannot be mapped), HR3105 (it has changed)."""
         self.path: str = artifact.path
         self.size_bytes: int = artifact.pool_size_bytes
-        self._identity = artifact.file_identity
+        known = artifact.file_identity
+        self.identity: tuple[int, int, int] = (known.inode, known.size_bytes, known.modified_ns)
         self.address = 0
         self.populates = True
         try:
-            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            self.descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as problem:
             raise self._unreadable(problem) from problem
         try:
             self.check_unchanged()
             if self.size_bytes:
                 self.address = map_memory(
-                    self.size_bytes, self._descriptor, artifact.pool_offset_bytes
+                    self.size_bytes, self.descriptor, artifact.pool_offset_bytes
                 )
                 status = advise(self.address, min(PAGE_BYTES, self.size_bytes), POPULATE_READ)
                 self.populates = status != errno.EINVAL
                 advise(self.address, self.size_bytes, DONT_NEED)
         except OSError as problem:
-            os.close(self._descriptor)
+            os.close(self.descriptor)
             raise self._unreadable(problem) from problem
         except HeadraceError:
-            os.close(self._descriptor)
+            os.close(self.descriptor)
             raise
         self._release = weakref.finalize(
-            self, _release, self.address, self.size_bytes, self._descriptor
+            self, _release, self.address, self.size_bytes, self.descriptor
         )
         self._release.atexit = False
 
@@ -76,22 +79,17 @@ class PoolMapping:
     def check_unchanged(self) -> None:
         """Raises HeadraceError HR3105 where the file was written to or cut since it opened.
 
-        About 1 us. Reading a page behind the end of a file that was cut would kill the
-        process, so every step asks first.
+        Reading a page behind the end of a file that was cut would kill the process, so
+        every step asks first; the CPU's command machine does it itself.
         """
-        status = os.fstat(self._descriptor)
-        known = self._identity
-        if (
-            status.st_mtime_ns == known.modified_ns
-            and status.st_size == known.size_bytes
-            and status.st_ino == known.inode
-        ):
+        status = os.fstat(self.descriptor)
+        if (status.st_ino, status.st_size, status.st_mtime_ns) == self.identity:
             return
         raise error(
             "HR3105",
             "the file has changed since it was opened",
             at=self.path,
-            notes=f"it had {known.size_bytes} bytes and has {status.st_size} now",
+            notes=f"it had {self.identity[1]} bytes and has {status.st_size} now",
             helps="load the module again; write a new file beside it and rename it instead",
         )
 

@@ -133,49 +133,31 @@ def reference(source: Path, inputs: Arrays) -> list[np.ndarray]:
 
 
 def link_bytes_per_second(module: Any) -> tuple[float, float]:
-    """The best rates of 256 MiB to the device: by its queue of copies, and by the kernel."""
-    from headrace.runtime.drivers.vulkan_commands import DescriptorPool, Range, record_launch
-    from headrace.runtime.drivers.vulkan_copy_code import NAME, WORKGROUPS
+    """Rates of 256 MiB to the device: the best by a queue of copies, and the kernel's."""
+    from headrace.runtime.drivers.vulkan_streamer import stream_ns
 
-    calls = module.device.calls
+    device = module.device
+    calls = device.calls
     size = 256 << 20
     source = calls.heap.buffer(size, "upload", "measuring")
     target = calls.heap.buffer(size, "device", "measuring")
     ctypes.memset(source.address, 1, size)
-
-    def best(record: Callable[[int], None], copies: bool) -> float:
-        command = calls.begin(copies=copies)
-        record(command)
-        calls.end(command)
-        times: list[float] = []
-        for _ in range(8):
-            begin = time.perf_counter()
-            calls.run(command, copies=copies)
-            times.append(time.perf_counter() - begin)
-        calls.free_command(command, copies=copies)
-        return size / min(times)
-
-    def by_queue(command: int) -> None:
-        calls.copy(command, (target.handle, 0), (source.handle, 0), size)
-
-    queue = best(by_queue, True)
+    command = calls.begin(copies=True)
+    calls.copy(command, (target.handle, 0), (source.handle, 0), size)
+    calls.end(command)
+    times: list[float] = []
+    for _ in range(8):
+        begin = time.perf_counter()
+        calls.run(command, copies=True)
+        times.append(time.perf_counter() - begin)
+    calls.free_command(command, copies=True)
     kernel = 0.0
-    code = module.device.copy_code
-    if code is not None:
-        launch = code.kernel(0, NAME)
-        pool = DescriptorPool(calls, [2])
-        ranges = (Range(source.handle, 0, size), Range(target.handle, 0, size))
-        descriptors = pool.set(launch.set_layout, ranges)
-        words = (ctypes.c_uint32 * 4)(0, 0, 0, size // 16)
-
-        def by_kernel(command: int) -> None:
-            record_launch(command, launch, descriptors, words, (WORKGROUPS, 1, 1))
-
-        kernel = best(by_kernel, False)
-        pool.close()
+    if device.stream_code is not None:
+        addresses = calls.address(source), calls.address(target)
+        kernel = size / stream_ns(calls, device.stream_code, addresses, 64, size // 64, 8) * 1e9
     calls.heap.free(source)
     calls.heap.free(target)
-    return queue, kernel
+    return max(size / min(times), kernel), kernel
 
 
 # -- parts -----------------------------------------------------------------------------

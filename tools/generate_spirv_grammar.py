@@ -61,6 +61,10 @@ INSTRUCTIONS = [
     "OpConstantComposite",
     "OpGroupNonUniformShuffleXor",
     "OpControlBarrier",
+    "OpMemoryBarrier",
+    "OpAtomicLoad",
+    "OpAtomicStore",
+    "OpAtomicIAdd",
     "OpConvertFToU",
     "OpConvertFToS",
     "OpConvertSToF",
@@ -115,16 +119,17 @@ INSTRUCTIONS = [
 
 ENUMERANTS = {
     "Capability": "Shader Float16 Float64 Int64 StorageBuffer16BitAccess StorageBuffer8BitAccess "
-    "GroupNonUniform GroupNonUniformShuffle VulkanMemoryModel CooperativeMatrixKHR",
-    "AddressingModel": "Logical",
+    "GroupNonUniform GroupNonUniformShuffle VulkanMemoryModel CooperativeMatrixKHR "
+    "PhysicalStorageBufferAddresses",
+    "AddressingModel": "Logical PhysicalStorageBuffer64",
     "MemoryModel": "GLSL450 Vulkan",
     "ExecutionModel": "GLCompute",
     "ExecutionMode": "LocalSize",
-    "StorageClass": "Input Workgroup Function PushConstant StorageBuffer",
+    "StorageClass": "Input Workgroup Function PushConstant StorageBuffer PhysicalStorageBuffer",
     "Decoration": "Block ArrayStride Offset DescriptorSet Binding BuiltIn NonWritable "
     "Coherent NoContraction",
     "BuiltIn": "WorkgroupId LocalInvocationId",
-    "MemoryAccess": "NonPrivatePointer",
+    "MemoryAccess": "NonPrivatePointer Aligned",
     "FunctionControl": "None",
     "SelectionControl": "None",
     "LoopControl": "None",

@@ -30,7 +30,7 @@ vkEndCommandBuffer vkResetCommandBuffer vkCmdBindPipeline vkCmdBindDescriptorSet
 vkCmdPushConstants vkCmdDispatch vkCmdCopyBuffer vkCmdFillBuffer vkCmdPipelineBarrier2
 vkCmdWriteTimestamp2 vkCmdResetQueryPool vkCreateQueryPool vkDestroyQueryPool
 vkGetQueryPoolResults vkQueueSubmit2 vkCreateSemaphore vkDestroySemaphore vkWaitSemaphores
-vkGetSemaphoreCounterValue
+vkGetSemaphoreCounterValue vkGetBufferDeviceAddress
 """
 
 EXTENSION_FUNCTIONS = ["vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"]
@@ -51,7 +51,7 @@ VkCommandPoolCreateInfo VkCommandBufferAllocateInfo VkCommandBufferBeginInfo VkB
 VkMemoryBarrier2 VkDependencyInfo VkQueryPoolCreateInfo VkSubmitInfo2
 VkCommandBufferSubmitInfo VkSemaphoreSubmitInfo VkSemaphoreCreateInfo
 VkSemaphoreTypeCreateInfo VkSemaphoreWaitInfo VkPhysicalDeviceMemoryProperties2
-VkMemoryRequirements VkQueueFamilyProperties
+VkMemoryRequirements VkQueueFamilyProperties VkMemoryAllocateFlagsInfo VkBufferDeviceAddressInfo
 """
 
 OWN_STRUCTURES = '''

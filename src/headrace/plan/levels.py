@@ -1,9 +1,11 @@
-"""The one list of levels that all budgets share, and the level a budget takes.
+"""What a budget chooses from: rings of several depths, and what stays beside them.
 
-First the ring grows to its depth, then one unit after another stays. Cost rises along
-the list and bytes brought fall. A budget takes, of the levels it can pay, the one that
-is predicted fastest, of equal ones the last; so a larger budget, which can pay the same
-levels and later ones, is never slower and never brings more.
+A ring of the least size holds a unit in use and the next one arriving: enough where
+every unit computes as long as the next one travels. A deeper ring lets the link run ahead
+while early layers compute which need little, and pays for it with bytes that do not stay.
+For each depth the units stand in an order of their own, and as many stay as the budget
+then pays. Each such level is played through; the fastest is taken, of equally fast ones
+that which brings least.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import TypeAlias
 
 from headrace.plan.cost import Event, Timing, Transfer, simulate, transfer_ns
@@ -18,27 +21,28 @@ from headrace.plan.fetch import place_ring, transfers_of
 from headrace.plan.problem import Problem
 from headrace.plan.streaming import fewer
 
-_DEPTHS = (0, 1, 2, 4, 8, 16)
-_LARGE = 1.5  # times the middle unit: worth levels of its own before it
+_DEPTHS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+"""Units that a ring holds beside the least."""
+
+_LARGE = 1.05  # times the middle unit: worth levels of its own before it
 _MOST_EXTRA = 16
 
 
 @dataclass(frozen=True)
 class Level:
-    """The first `kept` units of the order stay, and `extra` ones after them.
+    """What stays, and the ring beside it.
 
     Attributes:
-        extra: positions in the order.
+        stays: units beyond those that stay at every budget.
         cost_bytes: the least budget that can pay it.
     """
 
-    kept: int
+    stays: tuple[int, ...]
     ring_bytes: int
     cost_bytes: int
-    extra: tuple[int, ...] = ()
 
 
-_LevelKey: TypeAlias = tuple[int, int, tuple[int, ...]]
+_LevelKey: TypeAlias = tuple[int, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -59,91 +63,25 @@ class Levels:
         self._choice = problem.choice
         self._units = problem.streaming.units
         self._played: dict[_LevelKey, Schedule] = {}
-
-    @cached_property
-    def all(self) -> list[Level]:
-        """From the least budget to all units of the function staying."""
-        base = self._choice.minimum_bytes - self._choice.ring_bytes
-        order = self._choice.order
-        sizes = [self._units[u].size_bytes for u in order]
-        everything = self._everything
-        if not order:
-            return [everything]
-        least = self._choice.ring_bytes
-        unit = sorted(sizes)[len(sizes) // 2]
-        depth = self._best_depth(unit)
-        rings = [least + d * unit for d in range(depth + 1)]
-        levels = [Level(0, ring, base + ring) for ring in rings]
-        kept = 0
-        for position, size in enumerate(sizes[:-1]):
-            if size > unit * _LARGE:
-                levels.extend(self._before_large(position, sizes, rings[-1], base + kept))
-            kept += size
-            levels.append(Level(position + 1, rings[-1], base + kept + rings[-1]))
-        levels = [level for level in levels if level.cost_bytes < everything.cost_bytes]
-        return [*self._bringing_ever_less(levels), everything]
+        self._known: dict[int, tuple[list[Level], list[int]]] = {}
 
     @property
-    def _everything(self) -> Level:
-        return Level(len(self._choice.rest), 0, self._choice.everything_bytes)
+    def everything(self) -> Level:
+        """All units of the function stay."""
+        rest = self._choice.rest
+        return Level(rest, 0, self._choice.everything_bytes)
 
-    def _bringing_ever_less(self, levels: list[Level]) -> list[Level]:
-        """Leaves out levels that bring more than one before them.
-
-        There are some only where a unit is brought twice in a step: what stays instead
-        of it may be larger and yet save less.
-        """
-        sizes = [u.size_bytes for u in self._units]
-        base = transfers_of(self._choice.events, sizes)
-        if len(base) == len(self._choice.order):
-            return levels
-        kept: list[Level] = []
-        least = sum(t.size_bytes for t in base)
-        for level in levels:
-            streams = self._streams(level)
-            events = fewer(self._choice.events, streams)
-            brought = sum(t.size_bytes for t in transfers_of(events, sizes))
-            if brought <= least:
-                kept.append(level)
-                least = brought
-        return kept
-
-    @staticmethod
-    def _before_large(
-        position: int, sizes: Sequence[int], ring_bytes: int, kept_bytes: int
-    ) -> Iterator[Level]:
-        """Levels for budgets that cannot yet pay the large unit next in the order: later
-        ones stay instead, as long as all of them are smaller than it."""
-        extra: list[int] = []
-        total = 0
-        for later in range(position + 1, len(sizes)):
-            if len(extra) == _MOST_EXTRA:
-                return
-            if total + sizes[later] >= sizes[position]:
-                continue
-            extra.append(later)
-            total += sizes[later]
-            cost = kept_bytes + total + ring_bytes
-            yield Level(position, ring_bytes, cost, tuple(extra))
-
-    def _best_depth(self, unit_bytes: int) -> int:
-        """How many units more than the least the ring should hold: predicted at three
-        budgets, where a deeper ring keeps as many units fewer."""
-        count = len(self._choice.order)
-        best: tuple[int, int] | None = None
-        for depth in _DEPTHS:
-            ring = self._choice.ring_bytes + depth * unit_bytes
-            kept = [max(0, count * quarter // 4 - depth) for quarter in (1, 2, 3)]
-            if depth and depth >= count // 4:
-                break
-            total = sum(self._play(Level(k, ring, 0)).timing.step_ns for k in kept)
-            # A little faster is not worth a deeper ring: it is bytes that do not stay.
-            if best is None or total * 1.005 < best[0]:
-                best = (total, depth)
-            elif depth >= 2 * max(best[1], 1):
-                break
-        assert best is not None
-        return best[1]
+    @cached_property
+    def rings_bytes(self) -> tuple[int, ...]:
+        """Sizes a ring may have, ascending: the least first."""
+        least = self._choice.ring_bytes
+        sizes = sorted(self._units[u].size_bytes for u in self._choice.rest)
+        if not sizes:
+            return (least,)
+        unit, most = sizes[len(sizes) // 2], sum(sizes) // 2
+        return tuple(
+            least + depth * unit for depth in _DEPTHS if not depth or depth * unit <= most
+        )
 
     def choose(self, allowed_bytes: int) -> tuple[Level, Schedule]:
         """The level that a budget of at least the minimum takes, and its schedule."""
@@ -151,51 +89,82 @@ class Levels:
             # Nothing is faster than never to wait.
             idle = [False] * len(self._units)
             timing = Timing(self._problem.compute_ns, 0)
-            return self._everything, Schedule(idle, [], [], timing)
+            return self.everything, Schedule(idle, [], [], timing)
         best: tuple[Level, Schedule] | None = None
-        for level, floor in zip(reversed(self.all), reversed(self._floors_ns), strict=True):
-            if level.cost_bytes > allowed_bytes:
-                continue
-            if best is not None and floor >= best[1].timing.step_ns:
-                break
-            schedule = self._play(level)
-            if best is None or schedule.timing.step_ns < best[1].timing.step_ns:
-                best = (level, schedule)
+        for ring_bytes in self.rings_bytes:
+            levels, floors = self._levels(ring_bytes)
+            for level, floor_ns in zip(reversed(levels), reversed(floors), strict=True):
+                if level.cost_bytes > allowed_bytes:
+                    continue
+                if best is not None and floor_ns >= best[1].timing.step_ns:
+                    break
+                schedule = self._play(level)
+                if best is None or schedule.timing.step_ns < best[1].timing.step_ns:
+                    best = (level, schedule)
         assert best is not None
         return best
 
-    def _streaming(self, level: Level) -> list[int]:
-        """The units that stream."""
-        extra = set(level.extra)
-        order = self._choice.order
-        return [order[p] for p in range(level.kept, len(order)) if p not in extra]
+    def _levels(self, ring_bytes: int) -> tuple[list[Level], list[int]]:
+        """Levels with a ring, cost rising, and for each a time that neither it nor one
+        before it can beat."""
+        found = self._known.get(ring_bytes)
+        if found is not None:
+            return found
+        order = self._choice.order(ring_bytes)
+        sizes = [self._units[u].size_bytes for u in order]
+        large = sorted(sizes)[len(sizes) // 2] * _LARGE
+        cost = self._choice.minimum_bytes - self._choice.ring_bytes + ring_bytes
+        levels: list[Level] = []
+        for kept, size in enumerate((*sizes, 0)):
+            levels.append(Level(order[:kept], ring_bytes, cost))
+            if size > large:
+                levels.extend(self._before_large(kept, order, sizes, ring_bytes, cost))
+            cost += size
+        levels = [x for x in levels if x.cost_bytes < self._choice.everything_bytes]
+        floors = [self._floor_ns(level) for level in levels]
+        floors = list(accumulate(floors, min))
+        self._known[ring_bytes] = levels, floors
+        return levels, floors
+
+    @staticmethod
+    def _before_large(
+        kept: int, order: Sequence[int], sizes: Sequence[int], ring_bytes: int, cost_bytes: int
+    ) -> Iterator[Level]:
+        """Levels for budgets that cannot yet pay the large unit next in the order: later
+        ones stay instead, as long as all of them are smaller than it."""
+        extra: list[int] = []
+        total = 0
+        for later in range(kept + 1, len(sizes)):
+            if len(extra) == _MOST_EXTRA:
+                return
+            if total + sizes[later] >= sizes[kept]:
+                continue
+            extra.append(order[later])
+            total += sizes[later]
+            yield Level((*order[:kept], *extra), ring_bytes, cost_bytes + total)
 
     def _streams(self, level: Level) -> list[bool]:
         """For each unit whether it streams."""
         streams = [False] * len(self._units)
-        for unit in self._streaming(level):
+        for unit in self._choice.rest:
             streams[unit] = True
+        for unit in level.stays:
+            streams[unit] = False
         return streams
 
     @cached_property
-    def _floors_ns(self) -> list[int]:
-        """For each level, a time that neither it nor any before it can beat."""
-        order = self._choice.order
-        times = [transfer_ns(self._units[u].size_bytes, self._problem.profile) for u in order]
-        left = [sum(times)]
-        for time in times:
-            left.append(left[-1] - time)
-        floors: list[int] = []
-        for level in self.all:
-            busy = left[level.kept] - sum(times[p] for p in level.extra)
-            floor = max(
-                busy, self._problem.compute_ns + int(busy * self._problem.profile.contention)
-            )
-            floors.append(min(floor, floors[-1]) if floors else floor)
-        return floors
+    def _busy_ns(self) -> list[int]:
+        """Time to bring each unit."""
+        return [transfer_ns(u.size_bytes, self._problem.profile) for u in self._units]
+
+    def _floor_ns(self, level: Level) -> int:
+        """A time that the level cannot beat."""
+        times, problem = self._busy_ns, self._problem
+        busy = sum(times[u] for u in self._choice.rest) - sum(times[u] for u in level.stays)
+        return max(busy, problem.compute_ns + int(busy * problem.profile.contention))
 
     def _play(self, level: Level) -> Schedule:
-        key = (level.kept, level.ring_bytes, level.extra)
+        key = level.ring_bytes, level.stays
         known = self._played.get(key)
         if known is not None:
             return known

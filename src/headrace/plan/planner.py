@@ -159,11 +159,9 @@ class Prepared(Problem):
     def _resident(self, level: Level, allowed_bytes: int) -> list[int]:
         """Units that stay: the level's, then tables and other functions' where all fits."""
         choice, units = self.choice, self.streaming.units
-        if level.kept < len(choice.rest):
-            resident = [*choice.always, *choice.order[: level.kept]]
-            resident.extend(choice.order[p] for p in level.extra)
+        resident = [*choice.always, *level.stays]
+        if len(level.stays) < len(choice.rest):
             return sorted(resident)
-        resident = [*choice.always, *choice.rest]
         left = allowed_bytes - level.cost_bytes
         rows = self.streaming.row_bytes if choice.tables else 0
         tables = sum(units[u].size_bytes for u in choice.tables)

@@ -9,7 +9,6 @@ before it is the first to stream, and so on; equal layers thereby spread evenly.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 
@@ -20,7 +19,8 @@ from headrace.plan.steps import FlatFunction
 from headrace.plan.streaming import Atom, Streaming, Unit, events_of
 
 _ANCHOR_COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-_LARGEST_EXACT = 256  # units: beyond, time would grow with their square
+_STAGES = (*(n / 32 for n in range(1, 33)), 1.25, 1.5, 2.0, 3.0, 4.0, 8.0)
+"""Link time for each nanosecond of computing, of what would bring all weights."""
 
 
 class Choice:
@@ -47,6 +47,7 @@ class Choice:
         profile: Profile,
     ) -> None:
         self._parts = (flat, streaming, runs, profile)
+        self._orders: dict[int, tuple[int, ...]] = {}
         units = streaming.units
         fixed = [i for i, u in enumerate(units) if u.fixed]
         free = [(i, u) for i, u in enumerate(units) if not u.fixed]
@@ -71,11 +72,15 @@ class Choice:
             streams[unit] = True
         return events_of(streaming, streams, runs)
 
-    @cached_property
-    def order(self) -> tuple[int, ...]:
-        """`rest` in the order in which its units stay."""
-        flat, streaming, runs, profile = self._parts
-        return tuple(_order(flat, streaming, runs, self.rest, self.events, profile))
+    def order(self, ring_bytes: int) -> tuple[int, ...]:
+        """`rest` in the order in which its units stay beside a ring of this size."""
+        found = self._orders.get(ring_bytes)
+        if found is None:
+            flat, streaming, runs, profile = self._parts
+            found = self._orders[ring_bytes] = tuple(
+                _order(flat, streaming, runs, self.rest, self.events, profile, ring_bytes)
+            )
+        return found
 
 
 @lru_cache(maxsize=256)
@@ -126,6 +131,7 @@ def _order(
     rest: Sequence[int],
     events: Sequence[Event],
     profile: Profile,
+    ring_bytes: int,
 ) -> list[int]:
     """`rest` in the order in which units stay: the reverse of how they begin to stream."""
     begin = 0
@@ -142,12 +148,8 @@ def _order(
     order: list[int] = []
     for group in (once, often):
         times = [transfer_ns(streaming.units[u].size_bytes, profile) for u in group]
-        sizes = [streaming.units[u].size_bytes for u in group]
-        picks = (
-            _spread(len(group))
-            if len(group) > _LARGEST_EXACT
-            else _hidden_best([needed[u] for u in group], times, sizes, max(begin, 1))
-        )
+        ring_ns = transfer_ns(ring_bytes, profile)
+        picks = _hidden_first([needed[u] for u in group], times, max(begin, 1), ring_ns)
         order.extend(group[p] for p in picks)
     return order[::-1]
 
@@ -160,53 +162,48 @@ def _trips(flat: FlatFunction, run: tuple[int, int]) -> int:
     return trips
 
 
-def _hidden_best(
-    needed: Sequence[int], times: Sequence[int], sizes: Sequence[int], compute_ns: int
+def _hidden_first(
+    needed: Sequence[int], times: Sequence[int], compute_ns: int, ring_ns: int
 ) -> list[int]:
     """Positions in the order in which they begin to stream.
 
-    A unit that streams is brought while the computing since the last one that streams
-    runs; its slack is that computing less its own time. Picked is what adds least
-    waiting per byte, then what leaves most slack, then the first.
+    While computing runs the link may bring ahead what the ring holds beside the unit in
+    use: credit grows with the computing, up to that, and a unit that streams takes its
+    time of it. With little credit for each nanosecond few units can be paid, evenly
+    spread over the step; it grows from stage to stage, and what can be paid first begins
+    to stream first.
+
+    Args:
+        needed: computing before each unit's first reader, ascending.
+        times: of the transfer of each unit.
+        compute_ns: of a step.
+        ring_ns: time of bringing as much as the ring holds.
     """
-    count = len(needed)
-    left = set(range(count))
-    chosen: list[int] = []
+    streams = [False] * len(times)
     order: list[int] = []
-    keys: dict[int, tuple[float, float, int]] = {}
-
-    def slack(before: int | None, at: int) -> int:
-        if before is None or before == at:
-            return compute_ns - times[at]
-        window = needed[at] - needed[before]
-        return (window if before < at else window + compute_ns) - times[at]
-
-    def key(position: int) -> tuple[float, float, int]:
-        if not chosen:
-            own = slack(None, position)
-            return max(0, -own) / sizes[position], -own, position
-        place = bisect_left(chosen, position)
-        before, after = chosen[place - 1], chosen[place % len(chosen)]
-        own = slack(before, position)
-        old, new = slack(before if before != after else None, after), slack(position, after)
-        added = max(0, -own) + max(0, -new) - max(0, -old)
-        return added / sizes[position], -min(own, new), position
-
-    for position in range(count):
-        keys[position] = key(position)
-    while left:
-        pick = min(keys.values())[2]
-        left.discard(pick)
-        del keys[pick]
-        order.append(pick)
-        insort(chosen, pick)
-        place = chosen.index(pick)
-        low = chosen[place - 1]
-        high = chosen[(place + 1) % len(chosen)]
-        for position in left:
-            inside = low < position < high if low < high else position > low or position < high
-            if inside or len(chosen) <= 2:
-                keys[position] = key(position)
+    busy_ns = sum(times)
+    for stage in _STAGES:
+        rate = stage * busy_ns / compute_ns
+        credit = float(ring_ns)
+        found: list[int] = []
+        for _ in range(2):  # the second time as a steady step would find it
+            found = []
+            before, held = 0, 0
+            for position, (at, time) in enumerate(zip(needed, times, strict=True)):
+                credit = min(credit + (at - before) * rate, max(ring_ns - held, time))
+                before = at
+                if streams[position]:
+                    credit -= time
+                    held = time
+                elif credit >= time:
+                    credit -= time
+                    held = time
+                    found.append(position)
+            credit = min(credit + (compute_ns - before) * rate, ring_ns - held)
+        for pick in _spread(len(found)):
+            streams[found[pick]] = True
+            order.append(found[pick])
+    order.extend(p for p, there in enumerate(streams) if not there)
     return order
 
 

@@ -38,16 +38,14 @@ def test_every_plan_keeps_its_promises(seed):
 
 
 @pytest.mark.parametrize("seed", range(24, 36))
-def test_more_budget_is_never_slower_and_never_brings_more(seed):
+def test_more_budget_is_never_slower(seed):
     module = chains.random_module(seed, 40)
     for profile in PROFILES:
         prepared = prepare(module, profile)
         found = [prepared.plan(b).prediction for b in budgets(prepared, 40)]
         steps = [p.step_ns for p in found]
-        streamed = [p.streamed_bytes for p in found]
         assert steps == sorted(steps, reverse=True)
-        assert streamed == sorted(streamed, reverse=True)
-        assert streamed[-1] == 0
+        assert found[-1].streamed_bytes == 0
         assert steps[-1] == found[-1].compute_ns
 
 
@@ -102,6 +100,30 @@ def test_a_bound_link_is_kept_busy():
         prediction = prepared.plan(budget).prediction
         link_ns = (prepared.stored_bytes - budget) / profile.link_bytes_per_s * 1e9
         assert prediction.step_ns <= 1.1 * max(prediction.compute_ns, link_ns)
+
+
+def test_a_deeper_ring_brings_late_weights_while_early_layers_compute():
+    """A network like ResNet: two thirds of the computing need a sixteenth of the weights."""
+    profile = Profile(
+        link_bytes_per_s=5e10,
+        fetch_overhead_ns=0,
+        launch_overhead_ns=0,
+        operations_per_s=1e12,
+        memory_bytes_per_s=1e15,
+    )
+    sizes = [chains.Sized(1 << 17)] * 32 + [chains.Sized(1 << 20)] * 64
+    layers = [
+        chains.Layer((n,), None, 32_000_000 if n < 32 else 8_000_000, (n,), n + 1)
+        for n in range(96)
+    ]
+    prepared = prepare(chains.build(layers, sizes, [4096] * 97), profile)
+    budget = prepared.stored_bytes * 6 // 10
+    levels = prepared.levels
+    least = [x for x in levels._levels(levels.rings_bytes[0])[0] if x.cost_bytes <= budget]
+    plan = prepared.plan(budget)
+    assert levels._play(least[-1]).timing.step_ns > 1.1 * prepared.compute_ns
+    assert plan.prediction.step_ns < 1.03 * prepared.compute_ns
+    assert plan.ring_bytes > 4 * levels.rings_bytes[0]
 
 
 def test_slices_hold_back_only_what_they_read():
@@ -170,12 +192,13 @@ def test_a_budget_for_everything_needs_no_order(seed):
     prepared = prepare(module)
     everything = prepared.choice.everything_bytes
     plan = prepared.plan(everything)
-    assert not {"order", "events"} & vars(prepared.choice).keys()
+    assert "events" not in vars(prepared.choice)
     assert plan.fetches == ()
     assert plan.ring_bytes == 0
-    # The levels that all budgets share end in the very same.
-    last = prepared.levels.all[-1]
+    # Played through like any other level it is the very same.
+    last = prepared.levels.everything
     assert last.cost_bytes == everything
     assert prepared.levels._play(last).timing.step_ns == plan.prediction.step_ns
-    assert set(prepared.choice.order) == set(prepared.choice.rest)
+    for ring_bytes in prepared.levels.rings_bytes:
+        assert sorted(prepared.choice.order(ring_bytes)) == sorted(prepared.choice.rest)
     check_plan(module, prepared.plan(everything - 1), everything - 1)

@@ -222,23 +222,20 @@ def test_the_driver_suite_draws_no_message_from_the_validation_layer():
 
 _MODELS = """
 import sys
-from dataclasses import replace
 import numpy as np
 import onnx
 import headrace
-from headrace.runtime.drivers import vulkan as driver
+from inline_streamer import stream_inline
 from tests.models import builders
 
-real = driver.find_device
 folder, name = sys.argv[1:3]
 make = {"mnist": builders.mnist_mlp, "resnet": lambda: builders.resnet50(size=32)}[name]
 onnx.save(make(), folder + "/m.onnx")
 path = headrace.compile(folder + "/m.onnx", folder + "/m.hrx", targets=["vulkan"])
-for more in ((), ("gpu",)):
-    driver.find_device = lambda wanted="": replace(
-        real(wanted), features=tuple(sorted({*real(wanted).features, *more}))
-    )
+for inline in (False, True):
     with headrace.load(path, "vulkan", weight_budget="max") as module:
+        if inline:
+            stream_inline(module.device)
         x = np.ones(module.inputs[0].shape, np.float32)
         for budget in ("max", "min"):
             module.weight_budget = budget

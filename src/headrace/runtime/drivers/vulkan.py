@@ -16,12 +16,13 @@ from headrace.plan.budget import parse_size
 from headrace.plan.model import Plan
 from headrace.plan.profile import Profile, two_digits
 from headrace.runtime.drivers.api import DeviceProperties
-from headrace.runtime.drivers.vulkan_beside import copy_code
 from headrace.runtime.drivers.vulkan_calls import VulkanCalls
+from headrace.runtime.drivers.vulkan_heap import Buffer
 from headrace.runtime.drivers.vulkan_instance import find_device
 from headrace.runtime.drivers.vulkan_link import VulkanCode
 from headrace.runtime.drivers.vulkan_state import VulkanState
 from headrace.runtime.drivers.vulkan_step import VulkanStep
+from headrace.runtime.drivers.vulkan_streamer import runs_side_by_side, stream_code, stream_ns
 from headrace.runtime.drivers.vulkan_weights import VulkanWeights
 from headrace.runtime.memory import free_host_bytes
 from headrace.runtime.weights.mapping import PoolMapping
@@ -30,7 +31,7 @@ _LAUNCH_NS = 2_500
 _OPERATIONS_PER_S, _CPU_OPERATIONS_PER_S = 1e12, 1e9
 """Default rates, until a calibration measures the kernels."""
 
-_SMALL_BYTES, _LARGE_BYTES, _SAMPLES = 64 << 10, 32 << 20, 5
+_SMALL_BYTES, _LARGE_BYTES, _SAMPLES = 64 << 10, 64 << 20, 7
 _SPARE_BYTES = 256
 
 
@@ -42,7 +43,7 @@ class VulkanDevice:
         lock: held by every step and every change of weights: one step runs at a time.
         condition: host memory that conditions are read through.
         spare: what stands for empty operands.
-        copy_code: the kernel that weights stream by, on a GPU.
+        stream_code: the kernels that weights stream by, where two queues run side by side.
     """
 
     name = "vulkan"
@@ -59,9 +60,13 @@ class VulkanDevice:
         heap = self.calls.heap
         self.condition = heap.buffer(_SPARE_BYTES, "readback", "conditions")
         self.spare = heap.buffer(_SPARE_BYTES, "device", "empty operands")
-        # A GPU's kernels bring weights themselves; None where a queue of copies does.
-        is_gpu = "gpu" in self.calls.physical.features
-        self.copy_code = copy_code(self.calls) if is_gpu else None
+        self.stream_code: VulkanCode | None = None
+        if self.calls.copies_by_kernels:
+            code = stream_code(self.calls)
+            if runs_side_by_side(self.calls, code):
+                self.stream_code = code
+            else:
+                code.close()
         self._codes: weakref.WeakSet[VulkanCode] = weakref.WeakSet()
 
     @property
@@ -136,7 +141,7 @@ class VulkanDevice:
             launch_overhead_ns=_LAUNCH_NS,
             operations_per_s=_CPU_OPERATIONS_PER_S if is_cpu else _OPERATIONS_PER_S,
             memory_bytes_per_s=two_digits(memory),
-            contention=1.0 if is_cpu else 0.0,  # a copy engine moves weights
+            contention=1.0 if is_cpu else 0.0,  # a copy engine or few workgroups move weights
         )
 
     def _measure_copies(self) -> tuple[float, float, float]:
@@ -146,16 +151,32 @@ class VulkanDevice:
         target = heap.buffer(2 * _LARGE_BYTES, "device", "measuring")
         try:
             ctypes.memset(source.address, 1, _LARGE_BYTES)
-            small = self._copy_ns((target.handle, 0), (source.handle, 0), _SMALL_BYTES)
-            large = self._copy_ns((target.handle, 0), (source.handle, 0), _LARGE_BYTES)
+            if self.stream_code is not None:
+                rate, overhead = self._measure_streams(source, target)
+            else:
+                small = self._copy_ns((target.handle, 0), (source.handle, 0), _SMALL_BYTES)
+                large = self._copy_ns((target.handle, 0), (source.handle, 0), _LARGE_BYTES)
+                rate = (_LARGE_BYTES - _SMALL_BYTES) * 1e9 / max(1, large - small)
+                overhead = max(0.0, small - _SMALL_BYTES * 1e9 / rate)
             second = target.handle, _LARGE_BYTES
             inside = self._copy_ns(second, (target.handle, 0), _LARGE_BYTES, copies=False)
+            beside = self._copy_ns(second, (target.handle, 0), _SMALL_BYTES, copies=False)
         finally:
             heap.free(source)
             heap.free(target)
-        rate = (_LARGE_BYTES - _SMALL_BYTES) * 1e9 / max(1, large - small)
-        overhead = max(0.0, small - _SMALL_BYTES * 1e9 / rate)
-        return rate, overhead, 2 * _LARGE_BYTES * 1e9 / max(1, inside)
+        moved = 2 * (_LARGE_BYTES - _SMALL_BYTES)
+        return rate, overhead, moved * 1e9 / max(1, inside - beside)
+
+    def _measure_streams(self, source: Buffer, target: Buffer) -> tuple[float, float]:
+        """Bytes per second by the kernel, and nanoseconds of a transfer beside its bytes."""
+        assert self.stream_code is not None
+        addresses = self.calls.address(source), self.calls.address(target)
+        few = stream_ns(self.calls, self.stream_code, addresses, 1, _SMALL_BYTES, _SAMPLES)
+        many = stream_ns(self.calls, self.stream_code, addresses, 33, _SMALL_BYTES, _SAMPLES)
+        size = _LARGE_BYTES // 8
+        large = stream_ns(self.calls, self.stream_code, addresses, 8, size, _SAMPLES)
+        rate = (_LARGE_BYTES - _SMALL_BYTES) * 1e9 / max(1, large - few)
+        return rate, max(0.0, (many - few) / 32 - _SMALL_BYTES * 1e9 / rate)
 
     def _copy_ns(
         self,
@@ -185,8 +206,8 @@ class VulkanDevice:
             for code in tuple(self._codes):
                 code.close()
             self._codes.clear()
-            if self.copy_code is not None:
-                self.copy_code.close()
+            if self.stream_code is not None:
+                self.stream_code.close()
             self.calls.heap.free(self.condition)
             self.calls.heap.free(self.spare)
             self.calls.close()

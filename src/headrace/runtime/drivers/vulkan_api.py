@@ -325,6 +325,18 @@ class VkQueueFamilyProperties(Structure):
     _fields_ = [("queueFlags", c_uint32), ("queueCount", c_uint32), ("timestampValidBits", c_uint32), ("minImageTransferGranularity", VkExtent3D)]
 
 
+class VkMemoryAllocateFlagsInfo(Structure):
+    """`VkMemoryAllocateFlagsInfo` as the registry has it."""
+    STYPE = 1000060000
+    _fields_ = [("sType", c_int32), ("pNext", c_void_p), ("flags", c_uint32), ("deviceMask", c_uint32)]
+
+
+class VkBufferDeviceAddressInfo(Structure):
+    """`VkBufferDeviceAddressInfo` as the registry has it."""
+    STYPE = 1000244001
+    _fields_ = [("sType", c_int32), ("pNext", c_void_p), ("buffer", c_uint64)]
+
+
 # VK_KHR_cooperative_matrix came after the registry that Debian 12 ships (1.3.239).
 class VkPhysicalDeviceCooperativeMatrixFeaturesKHR(Structure):
     """Which of the extension's features are there, or are wanted."""
@@ -401,6 +413,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "vkDestroySemaphore": (None, (c_void_p, c_uint64, c_void_p,)),
     "vkWaitSemaphores": (c_int32, (c_void_p, c_void_p, c_uint64,)),
     "vkGetSemaphoreCounterValue": (c_int32, (c_void_p, c_uint64, c_void_p,)),
+    "vkGetBufferDeviceAddress": (c_uint64, (c_void_p, c_void_p,)),
 }
 """Result and parameters of each function of the loader."""
 

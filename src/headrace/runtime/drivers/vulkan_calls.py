@@ -9,7 +9,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from headrace.runtime.drivers import vulkan_api
-from headrace.runtime.drivers.vulkan_heap import Heap
+from headrace.runtime.drivers.vulkan_heap import Buffer, Heap
 from headrace.runtime.drivers.vulkan_instance import (
     FeatureChain,
     PhysicalDevice,
@@ -38,7 +38,7 @@ _WANTED_FEATURES = {
     "head": ("shaderFloat64", "shaderInt64", "shaderInt16"),
     "core11": ("storageBuffer16BitAccess",),
     "core12": ("shaderFloat16", "shaderInt8", "storageBuffer8BitAccess", "timelineSemaphore",
-               "vulkanMemoryModel"),
+               "vulkanMemoryModel", "bufferDeviceAddress"),
     "core13": ("synchronization2", "maintenance4"),
 }  # fmt: skip
 
@@ -88,6 +88,7 @@ class VulkanCalls:
         heap: its memory.
         queue, copy_queue: handles; equal where the device has one queue only.
         computed, copied: timelines of the two.
+        copies_by_kernels: whether kernels may run on the queue of copies, beside the other's.
     """
 
     def __init__(self, physical: PhysicalDevice) -> None:
@@ -95,6 +96,8 @@ class VulkanCalls:
         self.physical = physical
         self._library = loader()
         self.family, self.copy_family, copy_index = _families(physical)
+        flags = physical.families[self.copy_family][0]
+        self.copies_by_kernels = self.copy_family != self.family and bool(flags & _COMPUTE)
         self.handle = self._create()
         self.queue = self._queue(self.family, 0)
         self.copy_queue = self._queue(self.copy_family, copy_index)
@@ -286,9 +289,21 @@ class VulkanCalls:
         region = vk.VkBufferCopy(srcOffset=source[1], dstOffset=target[1], size=size_bytes)
         self._library.vkCmdCopyBuffer(command, source[0], target[0], 1, pointer(region))
 
-    def fill(self, command: int, buffer: int) -> None:
-        """Records zeros into a whole buffer."""
-        self._library.vkCmdFillBuffer(command, buffer, 0, _WHOLE_SIZE, 0)
+    def fill(
+        self,
+        command: int,
+        buffer: int,
+        offset_bytes: int = 0,
+        size_bytes: int = _WHOLE_SIZE,
+        word: int = 0,
+    ) -> None:
+        """Records a word into a buffer, or into whole words of it."""
+        self._library.vkCmdFillBuffer(command, buffer, offset_bytes, size_bytes, word)
+
+    def address(self, buffer: Buffer) -> int:
+        """Where a buffer stands for the device's kernels."""
+        wish = made(vk.VkBufferDeviceAddressInfo, buffer=buffer.handle)
+        return self._library.vkGetBufferDeviceAddress(self.handle, pointer(wish))
 
     def barrier(self, command: int) -> None:
         """Records: what came before is seen by what comes after, in kernels and copies."""
@@ -341,12 +356,17 @@ class VulkanCalls:
 def _families(physical: PhysicalDevice) -> tuple[int, int, int]:
     """Family of the queue of commands, of the queue of copies, and the latter's index.
 
-    Commands go where kernels run, if it can be beside graphics; copies to a family that
-    only copies, else to a second queue of the first, else to the same queue.
+    Commands go where kernels run, if it can be beside graphics; copies to a family of
+    kernels without graphics (an H200 runs kernels of two families at the same time, those
+    of two queues of one family one after the other), else to one that only copies, else to a
+    second queue of the first, else to the same queue.
     """
     flags = [f for f, _, _ in physical.families]
     computes = [i for i, f in enumerate(flags) if f & _COMPUTE]
     family = computes[0]
+    beside = [i for i in computes[1:] if not flags[i] & _GRAPHICS]
+    if beside:
+        return family, beside[0], 0
     copies = [
         i for i, f in enumerate(flags) if f & _TRANSFER and not f & (_GRAPHICS | _COMPUTE)
     ]

@@ -19,28 +19,15 @@ from headrace.runtime.drivers import vulkan_api
 from headrace.runtime.drivers.plan_parts import locations
 from headrace.runtime.drivers.vulkan_calls import VulkanCalls
 from headrace.runtime.drivers.vulkan_heap import Buffer
-from headrace.runtime.drivers.vulkan_instance import check, loader, made, pointer
+from headrace.runtime.drivers.vulkan_instance import loader
+from headrace.runtime.drivers.vulkan_launch import DescriptorPool, Range, record_launch
 from headrace.runtime.drivers.vulkan_link import Kernel, VulkanCode
 from headrace.runtime.drivers.vulkan_state import External, Place
 from headrace.runtime.drivers.vulkan_weights import VulkanWeights
 
 vk: Any = vulkan_api
 
-_COMPUTE, _COMPUTE_STAGE, _STORAGE_BUFFER = 1, 0x20, 7
 _LEAST_RANGE_BYTES = 4
-
-
-@dataclass(frozen=True)
-class Range:
-    """Bytes that a command touches."""
-
-    buffer: int
-    begin: int
-    end: int
-
-    def meets(self, other: Range) -> bool:
-        same = self.buffer == other.buffer
-        return same and self.begin < other.end and other.begin < self.end
 
 
 class Hazards:
@@ -54,11 +41,15 @@ class Hazards:
         """Whether these must wait for what came before; notes them either way."""
         found = _meet((*reads, *writes), self._writes) or _meet(writes, self._reads)
         if found:
-            self._reads.clear()
-            self._writes.clear()
+            self.clear()
         self._reads += reads
         self._writes += writes
         return found
+
+    def clear(self) -> None:
+        """A barrier stands here."""
+        self._reads.clear()
+        self._writes.clear()
 
 
 def _meet(some: Iterable[Range], others: Sequence[Range]) -> bool:
@@ -323,81 +314,6 @@ class Commands:
             self._calls.copy(
                 command, (target.buffer, target.begin), (source.buffer, source.begin), size
             )
-
-
-def record_launch(
-    command: int, kernel: Kernel, descriptor_set: int, words: Any, grid: tuple[int, int, int]
-) -> None:
-    """Records a launch; `words` is an array of its push constants."""
-    library = loader()
-    library.vkCmdBindPipeline(command, _COMPUTE, kernel.pipeline)
-    sets = ctypes.c_uint64(descriptor_set)
-    library.vkCmdBindDescriptorSets(
-        command, _COMPUTE, kernel.layout, 0, 1, pointer(sets), 0, None
-    )
-    library.vkCmdPushConstants(
-        command, kernel.layout, _COMPUTE_STAGE, 0, ctypes.sizeof(words), pointer(words)
-    )
-    library.vkCmdDispatch(command, *grid)
-
-
-class DescriptorPool:
-    """The descriptor sets of one plan; equal ones are one."""
-
-    def __init__(self, calls: VulkanCalls, counts: Sequence[int]) -> None:
-        self._calls = calls
-        self._known: dict[tuple[int, tuple[Range, ...]], int] = {}
-        self._handle = 0
-        if not counts:
-            return
-        size = vk.VkDescriptorPoolSize(
-            type=_STORAGE_BUFFER, descriptorCount=max(1, sum(counts))
-        )
-        wish = made(
-            vk.VkDescriptorPoolCreateInfo,
-            maxSets=len(counts),
-            poolSizeCount=1,
-            pPoolSizes=pointer(size),
-        )
-        self._handle = calls.create("vkCreateDescriptorPool", wish)
-
-    def set(self, layout: int, ranges: Sequence[Range]) -> int:
-        key = layout, tuple(ranges)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = self._new(layout, ranges)
-        return found
-
-    def _new(self, layout: int, ranges: Sequence[Range]) -> int:
-        library, device = loader(), self._calls.handle
-        layouts, found = ctypes.c_uint64(layout), ctypes.c_uint64()
-        wish = made(
-            vk.VkDescriptorSetAllocateInfo,
-            descriptorPool=self._handle,
-            descriptorSetCount=1,
-            pSetLayouts=pointer(layouts),
-        )
-        result = library.vkAllocateDescriptorSets(device, pointer(wish), pointer(found))
-        check("vkAllocateDescriptorSets", result)
-        count = len(ranges)
-        infos = (vk.VkDescriptorBufferInfo * count)()
-        writes = (vk.VkWriteDescriptorSet * count)()
-        step = ctypes.sizeof(vk.VkDescriptorBufferInfo)
-        for number, (r, info, write) in enumerate(zip(ranges, infos, writes, strict=True)):
-            # Whole words: kernels read narrow elements, and the resource is padded.
-            info.buffer, info.offset = r.buffer, r.begin
-            info.range = -(-(r.end - r.begin) // 4) * 4
-            write.sType = vk.VkWriteDescriptorSet.STYPE
-            write.dstSet, write.dstBinding = found.value, number
-            write.descriptorCount, write.descriptorType = 1, _STORAGE_BUFFER
-            write.pBufferInfo = pointer(infos) + number * step
-        library.vkUpdateDescriptorSets(device, count, pointer(writes), 0, None)
-        return found.value
-
-    def close(self) -> None:
-        if self._handle:
-            self._calls.destroy("vkDestroyDescriptorPool", self._handle)
-            self._handle = 0
 
 
 def _range(place: Place, size_bytes: int) -> Range:

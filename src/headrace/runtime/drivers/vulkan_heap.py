@@ -35,8 +35,10 @@ _SHARED_BLOCK_BYTES = 16 << 20
 _SMALL_BYTES = 2 << 20
 """Up to here buffers share blocks."""
 
-_USAGE = 0x1 | 0x2 | 0x20
-"""Source and target of transfers, storage buffer."""
+_USAGE = 0x1 | 0x2 | 0x20 | 0x20000
+"""Source and target of transfers, storage buffer, known by its address."""
+
+_BY_ADDRESS = 0x2
 
 _WISHES: dict[str, tuple[int, ...]] = {
     "device": (DEVICE_LOCAL, 0),
@@ -160,7 +162,13 @@ class Heap:
 
     def _allocate(self, memory_type: int, size: int) -> tuple[_Block | None, int]:
         library = loader()
-        wish = made(vk.VkMemoryAllocateInfo, allocationSize=size, memoryTypeIndex=memory_type)
+        flags = made(vk.VkMemoryAllocateFlagsInfo, flags=_BY_ADDRESS)
+        wish = made(
+            vk.VkMemoryAllocateInfo,
+            pNext=pointer(flags),
+            allocationSize=size,
+            memoryTypeIndex=memory_type,
+        )
         memory = ctypes.c_uint64()
         result = library.vkAllocateMemory(self._device, pointer(wish), None, pointer(memory))
         if result < 0:

@@ -7,7 +7,8 @@ transfer for the part after which its place is free. All submissions of a step g
 two queues in two calls; a device with one queue gets them in the order of issue. So a step
 whose weights all stay is one command buffer, submitted by one call.
 
-On a GPU a kernel brings the weights instead, in the same command buffer (`vulkan_beside.py`).
+A device that runs two queues side by side brings weights by a kernel instead
+(`vulkan_beside.py`): then too a step is one command buffer.
 
 The last transfers of a step bring the first weights of the *next* one: the host waits for
 the last part only. A plan with branches runs part by part; the host reads each condition.
@@ -29,10 +30,11 @@ from headrace.runtime.drivers.plan_parts import locations, straight_runs
 from headrace.runtime.drivers.timed_step import TimedStep
 from headrace.runtime.drivers.vulkan_beside import StreamingRecorder
 from headrace.runtime.drivers.vulkan_calls import VulkanCalls
-from headrace.runtime.drivers.vulkan_commands import Commands, DescriptorPool, Hazards, Spaces
+from headrace.runtime.drivers.vulkan_commands import Commands, Hazards, Spaces
 from headrace.runtime.drivers.vulkan_link import VulkanCode
 from headrace.runtime.drivers.vulkan_recorder import Recorder, Run
 from headrace.runtime.drivers.vulkan_state import VulkanState
+from headrace.runtime.drivers.vulkan_streamer import Streamer
 from headrace.runtime.drivers.vulkan_weights import VulkanWeights
 
 
@@ -43,7 +45,6 @@ class _Handles:
         self.calls = calls
         self.commands: list[tuple[int, bool]] = []
         self.queries: list[int] = []
-        self.pools: list[DescriptorPool] = []
         self.made: Commands | None = None
 
     def close(self) -> None:
@@ -53,13 +54,10 @@ class _Handles:
             self.calls.free_command(command, copies)
         for queries in self.queries:
             self.calls.destroy("vkDestroyQueryPool", queries)
-        for pool in self.pools:
-            pool.close()
         if self.made is not None:
             self.made.close()
         self.commands.clear()
         self.queries.clear()
-        self.pools.clear()
         self.made = None
 
 
@@ -100,7 +98,7 @@ class VulkanStep(TimedStep):
         weakref.finalize(self, _Handles.close, self._handles).atexit = False
         self._runs: dict[int, Run] = {}
         self._conditions: dict[int, int] = {}
-        self._inputs_copied = self._outputs_copied = self._head = 0
+        self._inputs_copied = self._outputs_copied = 0
 
     def _stage(self) -> None:
         """Where inputs and outputs stand; one that takes an input's place stands in it."""
@@ -112,7 +110,7 @@ class VulkanStep(TimedStep):
         self._handles.close()
         self._runs.clear()
         self._conditions.clear()
-        self._inputs_copied = self._outputs_copied = self._head = 0
+        self._inputs_copied = self._outputs_copied = 0
 
     # -- running ----------------------------------------------------------------------
 
@@ -164,33 +162,48 @@ class VulkanStep(TimedStep):
         )
 
     def _run_straight(self) -> None:
-        run = self._runs.get(0)
+        run, calls, weights = self._runs.get(0), self._calls, self._weights
+        streamer = None
+        if self._plan.fetches and self._device.stream_code is not None:
+            streamer = weights.streamer
         if run is None:
-            run = self._runs[0] = self._record_run(0, True)
-        if self._weights.head is not self._plan:
-            if self._head:
-                self._calls.run(self._head)
+            run = self._runs[0] = self._record_run(0, True, streamer)
+        if weights.head is not self._plan:
+            if streamer is not None:
+                calls.finish()
+                streamer.reset(self._head_copies())
             else:
                 self._bring_head()
+        if streamer is not None:
+            streamer.start()
         self._submit(run)
-        self._weights.head = self._plan
-        self._calls.wait(self._calls.computed, self._calls.computed.value)
+        weights.head = self._plan
+        calls.wait(calls.computed, calls.computed.value)
+        if streamer is not None:
+            streamer.check()
         self._note_waits(run)
 
-    def _record_run(self, number: int, whole: bool) -> Run:
-        streaming: VulkanCode | None = self._device.copy_code
-        if whole and self._plan.fetches and streaming is not None:
-            recorder = StreamingRecorder(
+    def _head_copies(self) -> list[tuple[tuple[int, int], tuple[int, int], int]]:
+        """What the step before would have brought: target, source, bytes."""
+        found: list[tuple[tuple[int, int], tuple[int, int], int]] = []
+        for fetch in self._plan.fetches:
+            if fetch.issue_after < 0:
+                source = self._weights.host.held(fetch.offset_bytes, fetch.size_bytes)
+                target = self._weights.ring.handle, fetch.ring_offset_bytes
+                found.append((target, (source.buffer, source.offset_bytes), fetch.size_bytes))
+        return found
+
+    def _record_run(self, number: int, whole: bool, streamer: Streamer | None = None) -> Run:
+        if streamer is not None:
+            return StreamingRecorder(
                 self,
                 self._calls,
                 self._commands,
                 self._plan,
-                self._weights,
-                streaming,
+                self._weights.ring,
+                streamer,
                 (self._inputs, self._outputs),
-            )
-            self._head = recorder.head()
-            return recorder.finish()
+            ).finish()
         sides = (self._inputs, self._outputs) if whole else None
         span, plan = self._spans[number], self._plan
         return Recorder(self, self._calls, self._commands, plan, span, sides).finish()
@@ -288,12 +301,6 @@ class VulkanStep(TimedStep):
         self._handles.queries.append(pool)
         return pool
 
-    def descriptor_pool(self, counts: Sequence[int]) -> DescriptorPool:
-        """Room for descriptor sets that stand until the step is dropped."""
-        pool = DescriptorPool(self._calls, counts)
-        self._handles.pools.append(pool)
-        return pool
-
     def begin(self) -> int:
         """A command buffer for kernels that stands until the step is dropped."""
         return self.kept(self._calls.begin())
@@ -324,6 +331,7 @@ class VulkanStep(TimedStep):
     def _run_one_by_one(self) -> None:
         """Every command waited for and timed; an error is that command's."""
         calls, plan, commands = self._calls, self._plan, self._commands
+        calls.finish()  # what brings the next step's first weights
         self._weights.head = None
         pool = calls.queries(2) if calls.has_timestamps else 0
         here: set[int] = set()

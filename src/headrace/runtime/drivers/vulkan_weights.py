@@ -20,6 +20,7 @@ from headrace.runtime.drivers.host_copies import copy_in_threads
 from headrace.runtime.drivers.vulkan_calls import VulkanCalls
 from headrace.runtime.drivers.vulkan_heap import Buffer
 from headrace.runtime.drivers.vulkan_state import Place
+from headrace.runtime.drivers.vulkan_streamer import Streamer, streamer_of
 from headrace.runtime.ranges import merged, without
 from headrace.runtime.weights.mapping import PoolMapping
 from headrace.runtime.weights.on_host import host_ranges
@@ -80,9 +81,19 @@ class HostPool:
 
     def place(self, offset_bytes: int, size_bytes: int) -> Place | None:
         """Where a part of the pool stands whole; None where it does not."""
+        found = self._find(offset_bytes, size_bytes)
+        return None if found is None else Place(found[0].handle, found[1])
+
+    def address(self, offset_bytes: int, size_bytes: int) -> int:
+        """Where a part of the pool that is held stands for the device's kernels."""
+        found = self._find(offset_bytes, size_bytes)
+        assert found is not None
+        return self._calls.address(found[0]) + found[1]
+
+    def _find(self, offset_bytes: int, size_bytes: int) -> tuple[Buffer, int] | None:
         for (begin, end), buffer in zip(self.ranges, self._buffers, strict=True):
             if begin <= offset_bytes and offset_bytes + size_bytes <= end:
-                return Place(buffer.handle, offset_bytes - begin)
+                return buffer, offset_bytes - begin
         return None
 
     def held(self, offset_bytes: int, size_bytes: int) -> Place:
@@ -130,6 +141,7 @@ class VulkanWeights:
         self._held: list[Buffer] = []
         self._resident: dict[int, Place] = {}
         self.ring = Buffer(0, 0, 0)
+        self._streamer: Streamer | None = None
         self._release = weakref.finalize(self, _free, self._calls, self._held)
         self._release.atexit = False
 
@@ -182,10 +194,31 @@ class VulkanWeights:
         layout = plan.resident, ring_bytes
         self.generation += 1
         self._device.finish()
+        self._drop_streamer()
         if layout != self._layout:
             self._lay_out(plan.resident, ring_bytes)
         self.host.hold(host_ranges(self.module, plan))
         self._plan = plan
+
+    @property
+    def streamer(self) -> Streamer:
+        """The transfers of the plan that stands, by a kernel beside its steps.
+
+        Raises:
+            HeadraceError HR3013, HR3014: no room for their table.
+        """
+        found, plan = self._streamer, self._plan
+        if found is None:
+            assert plan is not None
+            found = self._streamer = streamer_of(
+                self._calls, self._device.stream_code, plan, self.ring, self.host
+            )
+        return found
+
+    def _drop_streamer(self) -> None:
+        streamer, self._streamer = self._streamer, None
+        if streamer is not None:
+            streamer.close()
 
     def _lay_out(self, resident: tuple[int, ...], ring_bytes: int) -> None:
         """Fills new buffers; first out, then in: both together must not pass the limit."""
@@ -323,6 +356,7 @@ class VulkanWeights:
         with self._device.lock:
             if self._calls.is_open:
                 self._device.finish()
+            self._drop_streamer()
             self._plan = self.head = None
             self.generation += 1
             self._free_held()

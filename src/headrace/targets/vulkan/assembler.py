@@ -91,6 +91,7 @@ class Module:
     """A SPIR-V 1.5 module under construction.
 
     Attributes:
+        addressing_model: `Logical`, or `PhysicalStorageBuffer64` where addresses are used.
         memory_model: `GLSL450`, or `Vulkan` where a capability demands it.
     """
 
@@ -100,6 +101,7 @@ class Module:
         self._bound = 1
         self._unique: dict[tuple[str, Id | None, tuple[Operand, ...]], Id] = {}
         self._extended: Id | None = None
+        self.addressing_model = "Logical"
         self.memory_model = "GLSL450"
 
     def id(self) -> Id:

@@ -466,7 +466,9 @@ class ShaderBuilder(Machine):
 
     def finish(self) -> bytes:
         module = self.module
-        module.emit("memory_model", "OpMemoryModel", "Logical", module.memory_model)
+        module.emit(
+            "memory_model", "OpMemoryModel", module.addressing_model, module.memory_model
+        )
         void = module.unique("OpTypeVoid")
         signature = module.unique("OpTypeFunction", void)
         module.emit("functions", "OpFunction", void, self._main, "None", signature)

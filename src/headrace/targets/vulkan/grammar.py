@@ -88,6 +88,10 @@ INSTRUCTIONS: dict[str, tuple[int, tuple[str, ...]]] = {
     "OpBitwiseAnd": (199, ("IdResultType", "IdResult", "IdRef", "IdRef")),
     "OpNot": (200, ("IdResultType", "IdResult", "IdRef")),
     "OpControlBarrier": (224, ("IdScope", "IdScope", "IdMemorySemantics")),
+    "OpMemoryBarrier": (225, ("IdScope", "IdMemorySemantics")),
+    "OpAtomicLoad": (227, ("IdResultType", "IdResult", "IdRef", "IdScope", "IdMemorySemantics")),
+    "OpAtomicStore": (228, ("IdRef", "IdScope", "IdMemorySemantics", "IdRef")),
+    "OpAtomicIAdd": (234, ("IdResultType", "IdResult", "IdRef", "IdScope", "IdMemorySemantics", "IdRef")),
     "OpPhi": (245, ("IdResultType", "IdResult", "PairIdRefIdRef*")),
     "OpLoopMerge": (246, ("IdRef", "IdRef", "LoopControl")),
     "OpSelectionMerge": (247, ("IdRef", "SelectionControl")),
@@ -115,9 +119,11 @@ ENUMERANTS: dict[str, dict[str, tuple[int, tuple[str, ...]]]] = {
         "GroupNonUniformShuffle": (65, ()),
         "VulkanMemoryModel": (5345, ()),
         "CooperativeMatrixKHR": (6022, ()),
+        "PhysicalStorageBufferAddresses": (5347, ()),
     },
     "AddressingModel": {
         "Logical": (0, ()),
+        "PhysicalStorageBuffer64": (5348, ()),
     },
     "MemoryModel": {
         "GLSL450": (1, ()),
@@ -135,6 +141,7 @@ ENUMERANTS: dict[str, dict[str, tuple[int, tuple[str, ...]]]] = {
         "Function": (7, ()),
         "PushConstant": (9, ()),
         "StorageBuffer": (12, ()),
+        "PhysicalStorageBuffer": (5349, ()),
     },
     "Decoration": {
         "Block": (2, ()),
@@ -153,6 +160,7 @@ ENUMERANTS: dict[str, dict[str, tuple[int, tuple[str, ...]]]] = {
     },
     "MemoryAccess": {
         "NonPrivatePointer": (32, ()),
+        "Aligned": (2, ("LiteralInteger",)),
     },
     "FunctionControl": {
         "None": (0, ()),

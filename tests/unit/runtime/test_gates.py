@@ -1,0 +1,126 @@
+"""Gates: a step and its transfers on two queues, played against each other."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from runtime_models import Mlp
+
+from headrace.artifact.reader import open_artifact
+from headrace.plan.model import Plan
+from headrace.plan.planner import prepare
+from headrace.plan.profile import Profile
+from headrace.runtime.drivers.gates import Gated, gates_of
+
+PROFILES = (
+    Profile(link_bytes_per_s=5e10, operations_per_s=1e12, memory_bytes_per_s=1e12),
+    Profile(link_bytes_per_s=1e9, fetch_overhead_ns=1000, operations_per_s=1e11),
+)
+
+
+@pytest.fixture(scope="module")
+def plans(tmp_path_factory):
+    path = Mlp((1024, 512, 2048, 1024, 768, 1024, 512, 1024)).write(
+        tmp_path_factory.mktemp("gates") / "mlp.hrx"
+    )
+    module = open_artifact(path).module
+    found: list[Plan] = []
+    for profile in PROFILES:
+        prepared = prepare(module, module.programs[0], 0, {"batch": 2}, profile, threads=1)
+        least, most = prepared.minimum_budget_bytes, prepared.stored_bytes
+        shares = (0, 0.05, 0.2, 0.4, 0.6, 0.8, 0.999)
+        found += [prepared.plan(int(least + s * (most - least))) for s in shares]
+    return found
+
+
+class _Queues:
+    """Both queues as the device runs them: either may be ahead whenever it need not wait."""
+
+    def __init__(self, plan: Plan, gated: Gated, draw: random.Random) -> None:
+        self.plan, self.gated, self.draw = plan, gated, draw
+        self.count = len(plan.commands)
+        self.progress = 0
+        self.arrived = [0] * len(gated.rows)
+        first = len(gated.rows) - gated.heads
+        # Fetch and step whose bytes stand in the ring, by range.
+        self.ring: dict[tuple[int, int], tuple[int, int]] = {}
+        for row in range(first, len(gated.rows)):
+            self.arrived[row] = 1
+            self._land(gated.rows[row].fetch, 0)
+
+    def _land(self, fetch: int, step: int) -> None:
+        at = self.plan.fetches[fetch]
+        begin, end = at.ring_offset_bytes, at.ring_offset_bytes + at.size_bytes
+        for low, high in list(self.ring):
+            if low < end and begin < high:
+                del self.ring[low, high]
+        self.ring[begin, end] = fetch, step
+
+    def transfers(self, steps: int):
+        """Yields before each turn; may go on where the row's place is free."""
+        for step in range(steps):
+            for number, row in enumerate(self.gated.rows):
+                if row.release:
+                    value = step * (self.count + 1) + row.release
+                    while self.progress < value:
+                        yield False
+                yield True
+                ahead = number >= len(self.gated.rows) - self.gated.heads
+                self._land(row.fetch, step + ahead)
+                self.arrived[number] += 1
+
+    def commands(self, steps: int):
+        for step in range(steps):
+            for number, command in enumerate(self.plan.commands):
+                for gate in (self.gated.alone[number], self.gated.beside[number]):
+                    if gate is None:
+                        continue
+                    if gate.done:
+                        assert gate.done <= number  # only what a barrier has ended
+                        self.progress = step * (self.count + 1) + gate.done
+                    while gate.row >= 0 and self.arrived[gate.row] < step + 1:
+                        yield False
+                    if gate is self.gated.alone[number]:
+                        yield True
+                used = [f for f, at in enumerate(self.plan.fetches)
+                        if at.needed_by <= number <= at.released_after]  # fmt: skip
+                for _ in range(2):  # what it reads is there as long as it runs
+                    held = set(self.ring.values())
+                    assert {(f, step) for f in used} <= held, f"command {number}"
+                    yield True
+                del command
+            self.progress = step * (self.count + 1) + self.count
+
+
+@pytest.mark.parametrize("number", range(14))
+def test_no_command_reads_too_early_and_no_transfer_writes_too_early(plans, number):
+    plan = plans[number]
+    gated = gates_of(plan)
+    assert sorted(row.fetch for row in gated.rows) == list(range(len(plan.fetches)))
+    for seed in range(6):
+        draw = random.Random(seed)
+        queues = _Queues(plan, gated, draw)
+        running = [queues.commands(3), queues.transfers(3)]
+        idle = 0
+        while running:
+            # One side runs far ahead at times.
+            side = draw.choice(running)
+            for _ in range(draw.choice((1, 1, 20))):
+                moved = next(side, None)
+                if moved is None:
+                    running.remove(side)
+                    break
+                idle = 0 if moved else idle + 1
+                assert idle < 500, "both sides wait"
+
+
+def test_few_gates_stand_alone(plans):
+    """A gate between two barriers costs one of them; beside a command it costs none."""
+    for plan in plans:
+        if not plan.fetches:
+            continue
+        gated = gates_of(plan)
+        alone = [g for g in gated.alone[1:] if g is not None]
+        late = [f for f in plan.fetches if f.issue_after >= f.needed_by - 1]
+        assert len(alone) <= len(late)

@@ -1,0 +1,253 @@
+"""Writes `runtime/drivers/vulkan_stream_code.py`: the two kernels weights stream by.
+
+    python tools/generate_vulkan_stream.py
+
+The run time imports no assembler, so the modules' words are checked in. What they do is told in
+`runtime/drivers/vulkan_streamer.py`; the words of the buffer they share are named here.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from headrace.base.dtypes import BY_NAME
+from headrace.kernel.lanes.machine import Value
+from headrace.targets.vulkan.assembler import Id
+from headrace.targets.vulkan.builder import Buffer, ShaderBuilder
+
+LANES, GROUPS = 256, 32
+"""16 workgroups bring 38.9 GB/s on an H200, 32 48.4, 64 49.3 and slow the commands more:
+where each lane brings one four at a time. Here it has two on the way."""
+
+ROW_WORDS = 6
+"""Of the table: source and target address (low, high), fours of 32 bits, release."""
+
+PROGRESS, STEPS, ROUNDS, ARRIVED = 0, 1, 16, 128
+"""Words of the shared buffer: commands done, steps done, rounds of each workgroup, and of
+each row how many workgroups have brought their part."""
+
+_DEVICE_SCOPE = 1
+_ACQUIRE, _RELEASE, _BOTH, _STORAGE_BUFFERS = 0x2, 0x4, 0x8, 0x40
+_FOUR_BYTES = 16
+_WORD = BY_NAME["ui32"]
+
+
+class _Shared:
+    """Atomic words of a binding, seen by all kernels of the device."""
+
+    def __init__(self, made: ShaderBuilder, binding: int, failed: int) -> None:
+        self._made = made
+        self._binding = binding
+        self._failed = failed
+
+    def _number(self, value: int) -> Id:
+        return self._made.module.unsigned_constant(value)
+
+    def _place(self, index: Value) -> Id:
+        return self._made.element_pointer(self._binding, index)
+
+    def load(self, index: Value) -> Value:
+        made = self._made
+        found = made.operation(
+            "OpAtomicLoad",
+            made.type_id("u32"),
+            self._place(index),
+            self._number(_DEVICE_SCOPE),
+            self._number(_ACQUIRE | _STORAGE_BUFFERS),
+        )
+        return Value(made, "u32", found).bitcast("i32")
+
+    def store(self, index: Value, value: Value) -> None:
+        self._made.instruct(
+            "OpAtomicStore",
+            self._place(index),
+            self._number(_DEVICE_SCOPE),
+            self._number(_RELEASE | _STORAGE_BUFFERS),
+            value.bitcast("u32").handle,
+        )
+
+    def count(self, index: Value) -> None:
+        """Adds one."""
+        made = self._made
+        made.operation(
+            "OpAtomicIAdd",
+            made.type_id("u32"),
+            self._place(index),
+            self._number(_DEVICE_SCOPE),
+            self._number(_RELEASE | _STORAGE_BUFFERS),
+            self._number(1),
+        )
+
+    def fence(self) -> None:
+        """What this lane has read and written before comes before what it does after."""
+        scope = self._number(_DEVICE_SCOPE)
+        self._made.instruct("OpMemoryBarrier", scope, self._number(_BOTH | _STORAGE_BUFFERS))
+
+    def wait(self, index: Value, value: Value, polls: Value) -> None:
+        """Until the word has come to `value`, which may have wrapped; notes it in the
+        binding of failures where it has not after so many looks."""
+        made = self._made
+        left = made.variable("i32")
+        made.write(left, polls)
+
+        def look() -> None:
+            there = (self.load(index) - value).ge(0)
+            made.write(left, there.select(made.constant("i32", -1), made.read(left) - 1))
+
+        _while(made, lambda: made.read(left).gt(0), look)
+        zero = made.constant("i32", 0)
+        made.guarded(
+            made.read(left).eq(0),
+            lambda: made.store(self._failed, zero, made.constant("u32", 1)),
+        )
+
+
+def _while(made: ShaderBuilder, holds: Callable[[], Value], body: Callable[[], None]) -> None:
+    """Runs a body as long as something holds."""
+    header, check, inside, again, after = (made.module.id() for _ in range(5))
+    made.instruct("OpBranch", header)
+    made._label(header)
+    made.instruct("OpLoopMerge", after, again, "None")
+    made.instruct("OpBranch", check)
+    made._label(check)
+    made.instruct("OpBranchConditional", holds().handle, inside, after)
+    made._label(inside)
+    body()
+    made.instruct("OpBranch", again)
+    made._label(again)
+    made.instruct("OpBranch", header)
+    made._label(after)
+
+
+class _Fours:
+    """Sixteen bytes at a time through addresses of the device."""
+
+    def __init__(self, made: ShaderBuilder) -> None:
+        module = made.module
+        module.capability("PhysicalStorageBufferAddresses")
+        module.addressing_model = "PhysicalStorageBuffer64"
+        self._made = made
+        word = made.type_id("u32")
+        self._four = module.unique("OpTypeVector", word, 4)
+        self._pair = module.unique("OpTypeVector", word, 2)
+        array, block = module.id(), module.id()
+        module.emit("globals", "OpTypeRuntimeArray", array, self._four)
+        module.decorate(array, "ArrayStride", _FOUR_BYTES)
+        module.emit("globals", "OpTypeStruct", block, array)
+        module.decorate(block, "Block")
+        module.emit("decorations", "OpMemberDecorate", block, 0, "Offset", 0)
+        self._base = module.pointer("PhysicalStorageBuffer", block)
+        self._element = module.pointer("PhysicalStorageBuffer", self._four)
+
+    def base(self, low: Value, high: Value) -> Id:
+        """The array at an address."""
+        words = [low.bitcast("u32").handle, high.bitcast("u32").handle]
+        pair = self._made.operation("OpCompositeConstruct", self._pair, *words)
+        return self._made.operation("OpBitcast", self._base, pair)
+
+    def place(self, base: Id, at: Value) -> Id:
+        zero = self._made.module.unsigned_constant(0)
+        return self._made.operation("OpAccessChain", self._element, base, zero, at.handle)
+
+    def copy(self, source: Id, target: Id, places: Sequence[Value]) -> None:
+        """Copies some fours, all of them on their way at once."""
+        made = self._made
+        loaded = [
+            made.operation("OpLoad", self._four, self.place(source, at), "Aligned", _FOUR_BYTES)
+            for at in places
+        ]
+        for at, four in zip(places, loaded, strict=True):
+            made.instruct("OpStore", self.place(target, at), four, "Aligned", _FOUR_BYTES)
+
+
+def stream() -> bytes:
+    """Brings all rows of the table in order, each once its place is free."""
+    buffers = [Buffer(_WORD, False), Buffer(_WORD, True, coherent=True), Buffer(_WORD, True)]
+    made = ShaderBuilder("stream", buffers, ["rows", "commands", "polls"], LANES)
+    shared, fours = _Shared(made, 1, 2), _Fours(made)
+    lane, group = made.local_index(), made.workgroup()[0]
+    rounds = made.variable("i32")
+    made.write(rounds, shared.load(group + ROUNDS))
+    base = made.read(rounds) * made.dimension("commands")
+    at, stride = group * (2 * LANES) + lane, 2 * LANES * GROUPS
+
+    def word(row: Value, number: int) -> Value:
+        zero = made.constant("u32", 0)
+        return made.load(0, row * ROW_WORDS + number, None, zero).bitcast("i32")
+
+    def bring(row: Value) -> None:
+        source = fours.base(word(row, 0), word(row, 1))
+        target = fours.base(word(row, 2), word(row, 3))
+        count, release = word(row, 4), word(row, 5)
+        polls, progress = made.dimension("polls"), made.constant("i32", PROGRESS)
+        waits = lane.eq(0) & release.gt(0)
+        made.guarded(waits, lambda: shared.wait(progress, base + release, polls))
+        made.barrier()
+
+        def turn(number: Value) -> None:
+            here = number * stride + at
+            next_one = here + LANES
+            # Behind the end the same four is copied twice.
+            both = (here, next_one.lt(count).select(next_one, here))
+            made.guarded(here.lt(count), lambda: fours.copy(source, target, both))
+
+        made.loop((count + (stride - 1)) / stride, turn)
+        shared.fence()
+        made.barrier()
+        made.guarded(lane.eq(0), lambda: shared.count(row + ARRIVED))
+
+    made.loop(made.dimension("rows"), bring)
+    made.guarded(lane.eq(0), lambda: shared.store(group + ROUNDS, made.read(rounds) + 1))
+    return made.finish()
+
+
+def gate() -> bytes:
+    """Says how many commands are done, then waits for a row."""
+    buffers = [Buffer(_WORD, True, coherent=True), Buffer(_WORD, True)]
+    names = ["commands", "polls", "done", "row", "ends"]
+    made = ShaderBuilder("gate", buffers, names, lanes=1)
+    shared = _Shared(made, 0, 1)
+    done, row, ends = (made.dimension(name) for name in names[2:])
+
+    index, progress = made.constant("i32", STEPS), made.constant("i32", PROGRESS)
+    steps = shared.load(index)
+    value = steps * made.dimension("commands") + done
+    shared.fence()
+    made.guarded(done.gt(0), lambda: shared.store(progress, value))
+    arrived, polls = (steps + 1) * GROUPS, made.dimension("polls")
+    made.guarded(row.ge(0), lambda: shared.wait(row + ARRIVED, arrived, polls))
+    shared.fence()
+    made.guarded(ends.gt(0), lambda: shared.store(index, steps + 1))
+    return made.finish()
+
+
+def _constant(name: str, code: bytes) -> list[str]:
+    lines = textwrap.wrap(code.hex(), 92)
+    return [f"{name} = bytes.fromhex(", *(f'    "{line}"' for line in lines), ")"]
+
+
+def generate() -> str:
+    """The module's text."""
+    return "\n".join(
+        [
+            '"""The kernels that stream weights; written by tools/generate_vulkan_stream.py."""',
+            "",
+            "from __future__ import annotations",
+            "",
+            f"GROUPS = {GROUPS}",
+            f"ROW_WORDS = {ROW_WORDS}",
+            f"ARRIVED = {ARRIVED}",
+            "",
+            *_constant("STREAM", stream()),
+            "",
+            *_constant("GATE", gate()),
+            "",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    folder = Path(__file__).parent.parent / "src" / "headrace" / "runtime" / "drivers"
+    (folder / "vulkan_stream_code.py").write_text(generate())

@@ -88,7 +88,7 @@ def check_on_cpu(
 ) -> None:
     """Interpreter and compiled model against onnxruntime, or against `wanted`."""
     model = import_model(proto)
-    expected = _peer(proto, inputs) if wanted is None else wanted
+    expected = peer(proto, inputs) if wanted is None else wanted
     _compare(proto, run(model, dict(inputs)), expected, tolerance)
     _compare(proto, on_cpu(model, inputs, folder), expected, tolerance)
 
@@ -102,11 +102,12 @@ def check(
 ) -> Model:
     """Imports, runs by the interpreter, and compares with onnxruntime."""
     model = import_model(proto, dimensions=dimensions)
-    _compare(proto, run(model, dict(inputs)), _peer(proto, inputs), tolerance)
+    _compare(proto, run(model, dict(inputs)), peer(proto, inputs), tolerance)
     return model
 
 
-def _peer(proto: onnx.ModelProto, inputs: Mapping[str, Any]) -> Sequence[Any]:
+def peer(proto: onnx.ModelProto, inputs: Mapping[str, Any]) -> Sequence[Any]:
+    """What onnxruntime computes: the outputs in the graph's order."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1

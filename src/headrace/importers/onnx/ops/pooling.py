@@ -40,8 +40,8 @@ def highest(kind: DType) -> Any:
     return np.iinfo(kind.numpy_dtype).max
 
 
-def _windows(c: NodeContext) -> Windows:
-    extents = c.shape(0)[2:]
+def _windows(c: NodeContext, x: SSAValue) -> Windows:
+    extents = shape_of(x)[2:]
     sizes = c.ints("kernel_shape")
     if sizes is None or len(sizes) != len(extents):
         raise c.malformed(f"'kernel_shape' must have {len(extents)} entries")
@@ -72,7 +72,7 @@ def _fold(
 @onnx_op("MaxPool")
 def max_pool(c: NodeContext) -> list[SSAValue]:
     x = c.data(0)
-    w = _windows(c)
+    w = _windows(c, x)
     start = c.build.scalar(lowest(dtype_of(x)), dtype_of(x))
     if not c.wants(1):
         return _fold(c, x, start, "maximum", w, w.low, w.high_with_overhang)
@@ -113,9 +113,16 @@ def first_largest(
 
 @onnx_op("AveragePool")
 def average_pool(c: NodeContext) -> SSAValue:
-    """The mean of what a window holds; padding counts with `count_include_pad`."""
-    x = c.data(0)
-    w = _windows(c)
+    return average_windows(c, c.data(0))
+
+
+def average_windows(c: NodeContext, x: SSAValue) -> SSAValue:
+    """The mean of what a window holds; padding counts with `count_include_pad`.
+
+    Args:
+        x: floats, channels second; the windows are by the node's attributes.
+    """
+    w = _windows(c, x)
     kind = dtype_of(x)
     zero = c.build.scalar(0, kind)
     total = _fold(c, x, zero, "add", w, w.low, w.high_with_overhang)[0]
@@ -140,7 +147,7 @@ def average_pool(c: NodeContext) -> SSAValue:
 @onnx_op("LpPool")
 def lp_pool(c: NodeContext) -> SSAValue:
     x, b = c.data(0), c.build
-    w = _windows(c)
+    w = _windows(c, x)
     power = c.int("p", 2)
     size = b.unary("abs", x)
     raised = size if power == 1 else c.with_scalar("power", size, power)

@@ -12,6 +12,13 @@ from headrace.base.symbols import Expr, as_expr
 from headrace.importers.onnx.context import NodeContext
 from headrace.importers.onnx.ops.points import working_type
 from headrace.importers.onnx.ops.recurrent_activation import Activation, read_activations
+from headrace.importers.onnx.ops.recurrent_weights import (
+    ReadWeights,
+    Weights,
+    float_weights,
+    number_weights,
+    of_direction,
+)
 from headrace.importers.onnx.ops.steps import over_steps
 from headrace.importers.onnx.registry import onnx_op
 from headrace.ir.types import dtype_of, shape_of
@@ -27,7 +34,7 @@ class Direction:
 
     Attributes:
         c: the node.
-        recurrence: [gates hidden, hidden].
+        weights, recurrence: what inputs and states are multiplied with, all gates.
         input_bias, recurrence_bias: [gates hidden] each, or None.
         peepholes: [3 hidden] of an LSTM, or None.
         activations: of this direction.
@@ -35,7 +42,8 @@ class Direction:
     """
 
     c: NodeContext
-    recurrence: SSAValue
+    weights: Weights
+    recurrence: Weights
     input_bias: SSAValue | None
     recurrence_bias: SSAValue | None
     peepholes: SSAValue | None
@@ -49,10 +57,8 @@ class Direction:
 
     def times_recurrence(self, state: SSAValue, n: int, count: int) -> SSAValue:
         """The state times the recurrence of `count` gates from n: [batch, count hidden]."""
-        weights = self.c.slice_axis(
-            self.recurrence, 0, self.hidden * n, self.hidden * (n + count)
-        )
-        return self.c.build.dot_general(state, weights, contract=((1,), (1,)))
+        start, end = self.hidden * n, self.hidden * (n + count)
+        return self.recurrence.times(self.c, state, start, end)
 
     def activate(self, n: int, x: SSAValue) -> SSAValue:
         """Activation n, of the clipped operand."""
@@ -64,12 +70,18 @@ class Direction:
 
 
 def _recurrent(
-    c: NodeContext, gates: int, states: Sequence[int], defaults: Sequence[str], cell: Cell
+    c: NodeContext,
+    gates: int,
+    states: Sequence[int],
+    defaults: Sequence[str],
+    cell: Cell,
+    read: ReadWeights = float_weights,
 ) -> list[SSAValue]:
     """All of a recurrent operator but its cell.
 
     Args:
         states: the inputs that hold the first states; the first is the output's.
+        read: makes the weights of inputs 1 and 2.
     """
     b, x = c.build, c.data(0)
     kind = dtype_of(x)
@@ -82,7 +94,7 @@ def _recurrent(
     count = 2 if rule == "bidirectional" else 1
     c.dims.same(shape_of(c.data(1))[0], as_expr(count))
     length, batch, _ = shape_of(x)
-    hidden = shape_of(c.data(2))[2]
+    hidden = c.shape(2)[2] if read is float_weights else c.shape(2)[1]
     if c.has_attribute("hidden_size"):
         c.dims.same(hidden, as_expr(c.int("hidden_size")))
     activations = read_activations(c, defaults, count)
@@ -93,10 +105,10 @@ def _recurrent(
     last: list[list[SSAValue]] = []
     for n in range(count):
         part = activations[n * len(defaults) : (n + 1) * len(defaults)]
-        direction = _direction(c, n, gates, hidden, part)
+        direction = _direction(c, n, gates, hidden, part, read)
         first = [_first_state(c, at, n, (batch, hidden), by_batch) for at in states]
         backward = rule == "reverse" or n == 1
-        kept, after = _run(direction, x, n, first, cell, valid, backward)
+        kept, after = _run(direction, x, gates, first, cell, valid, backward)
         sequence.append(b.reshape(b.convert(kept, kind), (length, 1, batch, hidden)))
         last.append([b.reshape(b.convert(s, kind), (1, batch, hidden)) for s in after])
     whole = b.concatenate(sequence, 1)
@@ -108,13 +120,19 @@ def _recurrent(
 
 
 def _direction(
-    c: NodeContext, n: int, gates: int, hidden: Expr, activations: Sequence[Activation]
+    c: NodeContext,
+    n: int,
+    gates: int,
+    hidden: Expr,
+    activations: Sequence[Activation],
+    read: ReadWeights,
 ) -> Direction:
     bias = _of_direction(c, 3, n) if c.has(3) else None
     size = hidden * gates
     return Direction(
         c,
-        _of_direction(c, 2, n),
+        read(c, 1, n),
+        read(c, 2, n),
         None if bias is None else c.slice_axis(bias, 0, 0, size),
         None if bias is None else c.slice_axis(bias, 0, size, size * 2),
         _of_direction(c, 7, n) if c.has(7) else None,
@@ -125,8 +143,7 @@ def _direction(
 
 def _of_direction(c: NodeContext, index: int, n: int) -> SSAValue:
     """One direction's part of an input, in the working type."""
-    x = c.data(index)
-    part = c.build.reshape(c.slice_axis(x, 0, n, n + 1), shape_of(x)[1:])
+    part = of_direction(c, index, n)
     return c.build.convert(part, working_type(dtype_of(part)))
 
 
@@ -151,7 +168,7 @@ def _valid_steps(c: NodeContext, length: Expr, batch: Expr) -> SSAValue:
 def _run(
     d: Direction,
     x: SSAValue,
-    n: int,
+    gates: int,
     first: States,
     cell: Cell,
     valid: SSAValue | None,
@@ -159,9 +176,7 @@ def _run(
 ) -> tuple[SSAValue, States]:
     """The state after every step [length, batch, hidden], and those after the last."""
     c, b = d.c, d.c.build
-    weights = _of_direction(c, 1, n)
-    work = dtype_of(weights)
-    inputs = b.dot_general(b.convert(x, work), weights, contract=((2,), (1,)))
+    inputs = d.weights.times(c, x, 0, d.hidden * gates)
     if d.input_bias is not None:
         inputs = b.binary("add", inputs, c.along(d.input_bias, 2, shape_of(inputs)))
 
@@ -226,6 +241,20 @@ def gru(c: NodeContext) -> list[SSAValue]:
 @onnx_op("LSTM")
 def lstm(c: NodeContext) -> list[SSAValue]:
     """Gates in the order input (i), output (o), forget (f), cell (c)."""
+    return _lstm(c, float_weights)
+
+
+@onnx_op("DynamicQuantizeLSTM", domain="com.microsoft")
+def dynamic_quantize_lstm(c: NodeContext) -> list[SSAValue]:
+    """An LSTM whose weights are numbers of 8 bits, transposed.
+
+    The inputs become numbers all at once, the state at each step, both over the range of
+    the whole batch.
+    """
+    return _lstm(c, number_weights)
+
+
+def _lstm(c: NodeContext, read: ReadWeights) -> list[SSAValue]:
     b = c.build
     coupled = c.flag("input_forget")
 
@@ -249,4 +278,4 @@ def lstm(c: NodeContext) -> list[SSAValue]:
         leave = d.activate(0, peep(d, gate[1], state, 1))
         return [b.binary("multiply", leave, d.activations[2](c, state)), state]
 
-    return _recurrent(c, 4, (5, 6), ("Sigmoid", "Tanh", "Tanh"), cell)
+    return _recurrent(c, 4, (5, 6), ("Sigmoid", "Tanh", "Tanh"), cell, read)

@@ -20,6 +20,13 @@ def softmax_along(c: NodeContext, x: SSAValue, axis: int) -> SSAValue:
     return b.binary("divide", exponentials, b.broadcast_to(total, shape_of(x)))
 
 
+def softmax_from(c: NodeContext, x: SSAValue, axis: int) -> SSAValue:
+    """Over all axes from `axis` on as one."""
+    shape = shape_of(x)
+    flat = c.build.reshape(x, (product(shape[:axis]), product(shape[axis:])))
+    return c.build.reshape(softmax_along(c, flat, 1), shape)
+
+
 def _shifted(c: NodeContext, x: SSAValue, axis: int) -> SSAValue:
     peak = c.reduce(x, lowest(dtype_of(x)), [axis], "maximum", keep=True)
     return c.build.binary("subtract", x, c.build.broadcast_to(peak, shape_of(x)))

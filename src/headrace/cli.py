@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,9 @@ def compile_command(
 )
 @click.option("--steps", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--report", is_flag=True, help="Print predicted beside measured.")
+@click.option(
+    "--trace", type=click.Path(path_type=Path), help="Write when what ran (JSON for Perfetto)."
+)
 @DEVICE
 @BUDGET
 @LIMIT
@@ -154,6 +158,7 @@ def run(
     output: Path | None,
     steps: int,
     report: bool,
+    trace: Path | None,
     device: str,
     weight_budget: str,
     memory_limit: str | None,
@@ -177,8 +182,11 @@ def run(
         signature = module.inputs_of(function)
         arrays = read_inputs(inputs, signature, sizes(dims, module), seed)
         outputs: Any = None
-        for _ in range(steps):
-            outputs = module(**arrays, function=function)
+        with nullcontext() if trace is None else module.trace() as traced:
+            for _ in range(steps):
+                outputs = module(**arrays, function=function)
+        if trace is not None and traced is not None:
+            traced.save(trace)
         named = dict(outputs.items())
         if output is not None:
             _save(output, named)

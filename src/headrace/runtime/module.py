@@ -6,6 +6,7 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -28,6 +29,7 @@ from headrace.runtime.profiles import keep_profile, open_profile
 from headrace.runtime.report import Report, weight_lines
 from headrace.runtime.session import Session
 from headrace.runtime.signature import TensorInfo, tensor_info
+from headrace.runtime.trace import Trace
 
 _CLOSED = "the module is closed"
 
@@ -142,12 +144,18 @@ class Module:
         **kwargs: Any,
     ) -> Outputs:
         """Runs one step on the module's own session; see `Session.__call__`."""
-        session = self._session
-        if session is None:
-            with self._lock:
-                session = self._session = self._session or self.session()
+        session = self._session or self._own_session()
         with session.lock:
             return session.executor(function)(args, kwargs, out, donate)
+
+    def _own_session(self) -> Session:
+        with self._lock:
+            self._session = self._session or self.session()
+            return self._session
+
+    def trace(self) -> AbstractContextManager[Trace]:
+        """Traces the calls inside `with`, of the module's own session; see `Session.trace`."""
+        return self._own_session().trace()
 
     def entry(self, name: str) -> Entry:
         """An entry function, callable by itself. Raises HR4007: there is none of that name."""

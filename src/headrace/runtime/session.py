@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.errors import error
@@ -14,6 +15,7 @@ from headrace.runtime.drivers.api import State, Step
 from headrace.runtime.entry import Entry
 from headrace.runtime.executor import Executor, Prepared
 from headrace.runtime.outputs import Outputs
+from headrace.runtime.trace import Trace
 
 if TYPE_CHECKING:
     from headrace.runtime.module import Module
@@ -37,6 +39,7 @@ class Session:
         self._named: dict[str | None, Executor | ChainExecutor] = {}
         self.last: tuple[Executor, Prepared] | None = None
         self._step_ns: deque[int] = deque(maxlen=_STEPS_KEPT)
+        self._trace: Trace | None = None
         self._closed = False
 
     def __call__(
@@ -109,6 +112,8 @@ class Session:
         state.reserve(plan, exact=module.memory_limit is not None)
         device = module.device
         step = device.prepare(executor.function, plan, module.code, module.weights, state)
+        if self._trace is not None:
+            step.trace(True)
         return plan, step
 
     def _open_state(self, executor: Executor, dims: Mapping[str, int]) -> State:
@@ -146,6 +151,24 @@ class Session:
             self.last = (executor, prepared)
             self._step_ns.clear()
         self._step_ns.append(step_ns)
+        if self._trace is not None:
+            self._trace.add_step(prepared.plan, prepared.step.take_spans())
+
+    @contextmanager
+    def trace(self) -> Generator[Trace]:
+        """Keeps when every command and transfer of the steps inside `with` ran.
+
+        Vulkan runs traced steps one command at a time, so that nothing hides anything.
+        """
+        with self.lock:
+            self._trace = found = Trace(self.module.program)
+            self.forget()
+        try:
+            yield found
+        finally:
+            with self.lock:
+                self._trace = None
+                self.forget()
 
     @property
     def step_times_ns(self) -> tuple[int, ...]:

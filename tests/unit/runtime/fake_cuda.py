@@ -78,6 +78,8 @@ class FakeCalls:
         self.interfaces: dict[str, tuple[int, int, bool]] = {}
         self._slabs: dict[int, Slab] = {}
         self._numbers = itertools.count(1)
+        self._clock = itertools.count(1)
+        self._times: dict[int, int] = {}
         self._graph: Graph | None = None
         self._events: set[int] = set()
         self._kept: list[Any] = []
@@ -155,15 +157,22 @@ class FakeCalls:
 
     def destroy_event(self, event: int) -> None:
         self._events.remove(event)
+        self._times.pop(event, None)
 
     def record(self, event: int, stream: int) -> None:
         assert event in self._events
-        if self._graph is not None and stream in self._graph.ends:
+        if self._graph is None:
+            self._times[event] = 1000 * next(self._clock)
+        elif stream in self._graph.ends:
             self._graph.marks[event] = set(self._graph.ends[stream])
 
     def record_outside(self, event: int, stream: int) -> None:
         assert event in self._events
-        self._add(stream, lambda: None)
+
+        def work() -> None:
+            self._times[event] = 1000 * next(self._clock)
+
+        self._add(stream, work)
 
     def wait(self, stream: int, event: int) -> None:
         graph = self._graph
@@ -177,7 +186,7 @@ class FakeCalls:
         assert self._graph is None
 
     def elapsed_ns(self, begin: int, end: int) -> int:
-        return 1000
+        return self._times[end] - self._times[begin]
 
     # -- work
 

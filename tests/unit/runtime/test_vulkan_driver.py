@@ -180,6 +180,13 @@ def test_a_step_whose_weights_stay_is_one_command_buffer(tmp_path):
         plan = module.plan()
         assert copied.value - before == len(plan.fetches) > 4
         assert module.report().measured_stall_ns >= 0
+        with module.trace() as trace:
+            assert (module(x)[0] == wanted).all()
+        brought = [e["args"]["copy"] for e in trace.events if e["cat"] == "copy"]
+        ran = [e for e in trace.events if e["cat"] == "compute"]
+        assert sorted(brought) == list(range(len(plan.fetches)))
+        assert len(ran) == len(plan.commands)
+        assert all(e["dur"] > 0 for e in trace.events)
 
 
 # -- layers ------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from headrace.artifact import schema
 from headrace.plan.model import Plan
@@ -51,6 +51,24 @@ class StepTimes:
     stall_ns: int = 0
     wait_ns: list[int] = field(default_factory=list[int])
     command_ns: list[int] = field(default_factory=list[int])
+
+
+@dataclass(frozen=True)
+class Span:
+    """When a command or a transfer of a traced step ran.
+
+    Attributes:
+        row: `compute` for a command of the plan, `copy` for a fetch.
+        index: of the command or fetch.
+        begin_ns, end_ns: by a clock that all spans of a step share.
+        what: of a fetch: `bring`, or `drop` where its bytes are given back.
+    """
+
+    row: Literal["compute", "copy"]
+    index: int
+    begin_ns: int
+    end_ns: int
+    what: str = ""
 
 
 class Code(Protocol):
@@ -136,6 +154,14 @@ class Step(Protocol):
 
     def record(self, on: bool) -> None:
         """Whether to time every command too (a few tens of ns each)."""
+        ...
+
+    def trace(self, on: bool) -> None:
+        """Whether to keep when each command and transfer runs, from the next step on."""
+        ...
+
+    def take_spans(self) -> tuple[Span, ...]:
+        """What the traced steps since it was last asked did when, by begin."""
         ...
 
 

@@ -25,7 +25,7 @@ from headrace.plan.profile import Profile, two_digits
 from headrace.runtime.arrays import ALIGNMENT_BYTES
 from headrace.runtime.cgroups import processor_limits
 from headrace.runtime.drivers import cpu_machine_layout as layout
-from headrace.runtime.drivers.api import DeviceProperties, StepTimes
+from headrace.runtime.drivers.api import DeviceProperties, Span, StepTimes
 from headrace.runtime.drivers.cpu_commands import (
     Bases,
     CommandBuilder,
@@ -36,6 +36,7 @@ from headrace.runtime.drivers.cpu_fetches import Fetching
 from headrace.runtime.drivers.cpu_link import CpuCode, host_features, host_name
 from headrace.runtime.drivers.cpu_machine import RunContext, llvm, machine
 from headrace.runtime.drivers.cpu_machine_layout import Context
+from headrace.runtime.drivers.cpu_trace import CpuTrace
 from headrace.runtime.drivers.cpu_weights import CpuWeights
 from headrace.runtime.memory import PAGE_BYTES, Slab, free_host_bytes, page_aligned
 from headrace.runtime.weights.mapping import PoolMapping
@@ -182,6 +183,7 @@ class CpuStep:
             self._context.address,
         )
         self._commands, self._kept = self._build()
+        self._trace: CpuTrace | None = None
 
     def run(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """See `api.Step.run`. Arrays whose elements are aligned are used in place, others copied."""
@@ -259,6 +261,18 @@ class CpuStep:
         if self._plan.fetches:
             self._commands, self._kept = self._build(beside=not on)
         self._context.words[Context.RECORDS] = ctypes.addressof(self._records) if on else 0
+
+    def trace(self, on: bool) -> None:
+        """See `api.Step.trace`."""
+        self._trace = (
+            CpuTrace(len(self._plan.commands), len(self._plan.fetches)) if on else None
+        )
+        self._words[Context.TRACE] = 0 if self._trace is None else self._trace.address
+
+    def take_spans(self) -> tuple[Span, ...]:
+        """See `api.Step.take_spans`."""
+        with self._machine.lock:
+            return () if self._trace is None else self._trace.take()
 
     def take_times(self) -> StepTimes:
         """See `api.Step.take_times`."""

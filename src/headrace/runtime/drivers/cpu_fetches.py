@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from headrace.plan.model import Fetch, PlannedBranch, PlannedCommand, PlannedJump
 from headrace.runtime.drivers.cpu_machine import BuiltIn
-from headrace.runtime.drivers.cpu_machine_layout import WINDOW_BYTES
+from headrace.runtime.drivers.cpu_machine_layout import WINDOW_BYTES, TraceKind
 from headrace.runtime.weights.mapping import DONT_NEED
 
 if TYPE_CHECKING:
@@ -58,10 +58,9 @@ class Fetching:
         for number in waits:
             while self._brought <= number:
                 self.drop_all()
-                fetch = self._fetches[self._brought]
                 # After the last fetch of a step comes the first of the next.
                 following = self._fetches[(self._brought + 1) % len(self._fetches)]
-                self._bring(fetch, following, self._brought)
+                self._bring(following, self._brought)
                 self._brought += 1
 
     def beside(self, number: int) -> list[tuple[int, int]]:
@@ -73,7 +72,7 @@ class Fetching:
         fetch = self._fetches[self._brought]
         ahead = number < fetch.needed_by <= self._run_ends[number]
         if ahead and fetch.issue_after < number:
-            sides.append((self.kernels.touch, self._block(fetch, WINDOW_BYTES)))
+            sides.append((self.kernels.touch, self._block(self._brought, WINDOW_BYTES)))
             self._brought += 1
         return sides
 
@@ -93,20 +92,21 @@ class Fetching:
             self._builder.fetch(kernel, block, 0, 0, number)
         self._to_drop.clear()
 
-    def _bring(self, fetch: Fetch, following: Fetch, number: int) -> None:
+    def _bring(self, following: Fetch, number: int) -> None:
         """Adds the bringing of a fetch; `following` is announced where that pays."""
         place = self._pool + following.offset_bytes
-        block = self._block(fetch, WINDOW_BYTES)
+        block = self._block(number, WINDOW_BYTES)
         self._builder.fetch(self.kernels.touch, block, place, following.size_bytes, number)
 
     def _drop_block(self, number: int) -> tuple[int, int]:
-        return self.kernels.advise, self._block(self._fetches[number], DONT_NEED)
+        return self.kernels.advise, self._block(number, DONT_NEED)
 
-    def _block(self, fetch: Fetch, word: int) -> int:
+    def _block(self, number: int, word: int) -> int:
+        fetch = self._fetches[number]
         place, size = self._pool + fetch.offset_bytes, fetch.size_bytes
-        return self._builder.block(
-            (), struct.pack("<5Q", place, size, word, self._context, size)
-        )
+        kind = TraceKind.DROP if word == DONT_NEED else TraceKind.BRING
+        words = (place, size, word, self._context, size, kind, number)
+        return self._builder.block((), struct.pack("<7Q", *words))
 
 
 def _run_ends(commands: Sequence[PlannedCommand]) -> list[int]:

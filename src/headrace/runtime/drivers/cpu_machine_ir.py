@@ -15,6 +15,7 @@ from headrace.runtime.drivers.cpu_machine_layout import (
     STATUS_FINISHED,
     Context,
     Operation,
+    TraceKind,
 )
 from headrace.runtime.drivers.cpu_machine_pool import POOL
 from headrace.runtime.drivers.cpu_machine_signals import SIGNALS
@@ -83,6 +84,7 @@ entry:
   %cancel.at = getelementptr i64, ptr %context, i64 {int(Context.CANCEL)}
   %records.at = getelementptr i64, ptr %context, i64 {int(Context.RECORDS)}
   %externals.at = getelementptr i64, ptr %context, i64 {int(Context.EXTERNALS)}
+  %trace.at = getelementptr i64, ptr %context, i64 {int(Context.TRACE)}
   %cold.at = getelementptr i64, ptr %context, i64 {int(Context.COLD)}
   br label %top
 top:
@@ -115,8 +117,11 @@ finished:
 
 do.dispatch:
   %records = load ptr, ptr %records.at
+  %trace = load ptr, ptr %trace.at
   %record = icmp ne ptr %records, null
-  br i1 %record, label %timed, label %plain
+  %traced = icmp ne ptr %trace, null
+  %watched = or i1 %record, %traced
+  br i1 %watched, label %timed, label %plain
 plain:
   call void @dispatch(ptr %context, ptr %p1, ptr %p2, i64 %w3, i64 %w4, ptr %p5, i64 %w6)
   br label %step
@@ -126,6 +131,8 @@ timed:
   %stop = call i64 @now()
   %elapsed = sub i64 %stop, %start
   call void @add_record(ptr %context, i64 {int(Context.RECORDS)}, i64 %w7, i64 %elapsed)
+  %begun = select i1 %traced, i64 %start, i64 0
+  call void @trace_end(ptr %context, i64 {int(TraceKind.DISPATCH)}, i64 %w7, i64 %begun)
   br label %step
 
 do.jump:

@@ -5,10 +5,67 @@ from __future__ import annotations
 from headrace.runtime.drivers.cpu_machine_layout import (
     STATUS_FAILED_CALL,
     TILE_BYTES,
+    TRACE_ENTRY_WORDS,
+    TRACE_HEADER_WORDS,
     Context,
 )
 
 KERNELS = f"""
+; The beginning of what may go into the trace: the time, or 0 where nothing is traced.
+define internal i64 @trace_begin(ptr %context) {{
+entry:
+  %table.at = getelementptr i64, ptr %context, i64 {int(Context.TRACE)}
+  %table = load ptr, ptr %table.at
+  %none = icmp eq ptr %table, null
+  br i1 %none, label %out, label %some
+some:
+  %time = call i64 @now()
+  ret i64 %time
+out:
+  ret i64 0
+}}
+
+; The end of the work on a range of the pool, by its arguments.
+define internal void @trace_range(ptr %context, ptr %arguments, i64 %begin) {{
+entry:
+  %kind.at = getelementptr i64, ptr %arguments, i64 5
+  %kind = load i64, ptr %kind.at
+  %record.at = getelementptr i64, ptr %arguments, i64 6
+  %record = load i64, ptr %record.at
+  call void @trace_end(ptr %context, i64 %kind, i64 %record, i64 %begin)
+  ret void
+}}
+
+; Its end: takes an entry where there is room; the count goes on where there is not.
+define internal void @trace_end(ptr %context, i64 %kind, i64 %record, i64 %begin) {{
+entry:
+  %none = icmp eq i64 %begin, 0
+  br i1 %none, label %out, label %take
+take:
+  %stop = call i64 @now()
+  %table.at = getelementptr i64, ptr %context, i64 {int(Context.TRACE)}
+  %table = load ptr, ptr %table.at
+  %index = atomicrmw add ptr %table, i64 1 monotonic
+  %room.at = getelementptr i64, ptr %table, i64 1
+  %room = load i64, ptr %room.at
+  %fits = icmp ult i64 %index, %room
+  br i1 %fits, label %keep, label %out
+keep:
+  %words = mul i64 %index, {TRACE_ENTRY_WORDS}
+  %word = add i64 %words, {TRACE_HEADER_WORDS}
+  %entry.at = getelementptr i64, ptr %table, i64 %word
+  store i64 %kind, ptr %entry.at
+  %record.at = getelementptr i64, ptr %entry.at, i64 1
+  store i64 %record, ptr %record.at
+  %begin.at = getelementptr i64, ptr %entry.at, i64 2
+  store i64 %begin, ptr %begin.at
+  %stop.at = getelementptr i64, ptr %entry.at, i64 3
+  store i64 %stop, ptr %stop.at
+  br label %out
+out:
+  ret void
+}}
+
 ; Built-in kernels with the interface of every kernel; a tile is {TILE_BYTES} bytes.
 ; fill: target, bytes, pattern of eight bytes.
 define void @fill(ptr %arguments, i64 %begin, i64 %end, ptr %scratch) {{
@@ -67,7 +124,7 @@ entry:
 }}
 
 ; Kernels over a range of the pool. A failure cancels the run. advise: address, bytes,
-; advice, context, bytes of a tile.
+; advice, context, bytes of a tile, kind and record for the trace.
 define void @advise(ptr %arguments, i64 %begin, i64 %end, ptr %scratch) {{
 entry:
   %address = load ptr, ptr %arguments
@@ -78,6 +135,7 @@ entry:
   %advice = trunc i64 %advice.wide to i32
   %context.at = getelementptr i64, ptr %arguments, i64 3
   %context = load ptr, ptr %context.at
+  %begun = call i64 @trace_begin(ptr %context)
   %cancel.at = getelementptr i64, ptr %context, i64 {int(Context.CANCEL)}
   %tile.at = getelementptr i64, ptr %arguments, i64 4
   %tile = load i64, ptr %tile.at
@@ -111,10 +169,12 @@ give.up:
   store atomic i32 {STATUS_FAILED_CALL}, ptr %cancel.at seq_cst, align 8
   br label %out
 out:
+  call void @trace_range(ptr %context, ptr %arguments, i64 %begun)
   ret void
 }}
 
-; touch: address, bytes, bytes of a window, -, bytes of a tile: reads a byte in each window.
+; touch: address, bytes, bytes of a window, context, bytes of a tile, kind and record for the
+; trace: reads a byte in each window.
 define void @touch(ptr %arguments, i64 %begin, i64 %end, ptr %scratch) {{
 entry:
   %address = load ptr, ptr %arguments
@@ -122,6 +182,9 @@ entry:
   %bytes = load i64, ptr %bytes.at
   %window.at = getelementptr i64, ptr %arguments, i64 2
   %window = load i64, ptr %window.at
+  %context.at = getelementptr i64, ptr %arguments, i64 3
+  %context = load ptr, ptr %context.at
+  %begun = call i64 @trace_begin(ptr %context)
   %tile.at = getelementptr i64, ptr %arguments, i64 4
   %tile = load i64, ptr %tile.at
   %base = ptrtoint ptr %address to i64
@@ -143,6 +206,7 @@ page:
   %at.next = and i64 %behind, %mask
   br label %loop
 out:
+  call void @trace_range(ptr %context, ptr %arguments, i64 %begun)
   ret void
 }}
 

@@ -29,7 +29,7 @@ class Operation(IntEnum):
 
 
 class Context(IntEnum):
-    """Word indices of a run's context (16 words of 64 bits).
+    """Word indices of a run's context (24 words of 64 bits).
 
     CANCEL: low 32 bits: not zero stops the run; the status is its value.
     RECORDS: address of pairs (nanoseconds added up, how often) per record of a dispatch;
@@ -42,6 +42,8 @@ class Context(IntEnum):
     FAILED_ADDRESS: what that call was about.
     POOL_BEGIN, POOL_END: the mapped file; 0 for none. A page of it that is gone (the file
         was cut) stops the run instead of the process.
+    TRACE: address of a table of what ran when; 0 for none. Its words: entries taken, room for
+        entries, then for each a kind (`TraceKind`), a record, begin and end in ns.
     COLD: how many more times the next range is announced; set when a fetch is slow.
     ARRAYS, ARRAY_COUNT: address of the numpy arrays of a call (the objects) and how many
         they are; `@call` reads where their data stand.
@@ -66,9 +68,20 @@ class Context(IntEnum):
     UNALIGNED = 13
     DESCRIPTOR = 14
     IDENTITY = 15
+    TRACE = 16
 
 
-CONTEXT_WORDS = 16
+class TraceKind(IntEnum):
+    """What an entry of a trace is of: a dispatch, or a range of the pool brought or dropped."""
+
+    DISPATCH = 0
+    BRING = 1
+    DROP = 2
+
+
+CONTEXT_WORDS = 24
+TRACE_HEADER_WORDS = 2
+TRACE_ENTRY_WORDS = 4
 COMMAND_BYTES = 64
 
 STATUS_FINISHED = 0

@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
 
 from headrace.artifact import schema
 from headrace.base.errors import HeadraceError, error
 from headrace.plan.model import Plan, PlannedBranch, PlannedDispatch, PlannedJump
 from headrace.runtime.arrays import address_of
+from headrace.runtime.drivers.api import Span
 from headrace.runtime.drivers.cuda_calls import CudaCalls
 from headrace.runtime.drivers.cuda_commands import Commands, Spaces
 from headrace.runtime.drivers.cuda_link import CudaCode
@@ -100,6 +102,16 @@ class CudaStep(TimedStep):
         self._graphs: list[Any] = [None] * len(self._runs)
         # Timed events around waits of the graphs: (fetch, before, after) per run.
         self._waits: list[list[tuple[int, Any, Any]]] = [[] for _ in self._runs]
+        # Of a traced step: (row, command or fetch, before, after) per run.
+        self._marks: list[list[tuple[Literal["compute", "copy"], int, Any, Any]]] = [
+            [] for _ in self._runs
+        ]
+        self._origin: Any = None
+
+    def trace(self, on: bool) -> None:
+        """See `api.Step.trace`: traced graphs have events around every node."""
+        super().trace(on)
+        self._made_for = -1
 
     # -- running ----------------------------------------------------------------------
 
@@ -120,6 +132,9 @@ class CudaStep(TimedStep):
                 count = len(inputs)
                 for array, place in zip(inputs, self._places[:count], strict=True):
                     ctypes.memmove(pinned + place, address_of(array), array.nbytes)
+                if self._tracing and self._origin is None:
+                    self._origin = self._handles.event(True)
+                    calls.record(self._origin, device.stream)
                 if self._recording or device.synchronous:
                     self._run_one_by_one()
                 elif self._branches:
@@ -152,12 +167,13 @@ class CudaStep(TimedStep):
         self._weights.head = self._plan
         calls.finish_event(self._done)
         self._note_waits(0)
+        self._note_spans(0)
 
     def _capture_straight(self) -> Any:
         def body() -> None:
             self._copy_inputs()
-            transfers = _Transfers(self, 0, True)
-            self._issue(0, len(self._plan.commands), transfers, self._waits[0])
+            transfers = _Transfers(self, 0, 0, True)
+            self._issue((0, len(self._plan.commands)), 0, transfers, self._waits[0])
             self._copy_outputs()
             self._calls.record_outside(self._done, self._device.stream)
             transfers.tail()
@@ -208,6 +224,7 @@ class CudaStep(TimedStep):
             if self._graphs[number] is None:
                 self._graphs[number] = self._capture_run(number)
             calls.launch_graph(self._graphs[number], stream)
+            self._note_spans(number)
             at = end
         self._copy_outputs()
         calls.finish(stream)
@@ -215,8 +232,8 @@ class CudaStep(TimedStep):
     def _capture_run(self, number: int) -> Any:
         def body() -> None:
             begin, end = self._runs[number]
-            transfers = _Transfers(self, begin, False)
-            self._issue(begin, end, transfers, [])
+            transfers = _Transfers(self, number, begin, False)
+            self._issue((begin, end), number, transfers, [])
             transfers.join()
 
         return self._capture(body)
@@ -262,6 +279,8 @@ class CudaStep(TimedStep):
                 raise commands.located(at, problem) from None
             self._command_ns[at] += calls.elapsed_ns(before, after)
             self._command_runs[at] += 1
+            if self._tracing:
+                self._add_span("compute", at, before, after)
             if isinstance(command, PlannedDispatch):
                 here.difference_update(command.releases)
             at += 1
@@ -271,10 +290,18 @@ class CudaStep(TimedStep):
     # -- parts ------------------------------------------------------------------------
 
     def _issue(
-        self, begin: int, end: int, transfers: _Transfers, waits: list[tuple[int, Any, Any]]
+        self,
+        span: tuple[int, int],
+        run: int,
+        transfers: _Transfers,
+        waits: list[tuple[int, Any, Any]],
     ) -> None:
-        """Puts commands `begin` to `end` and their transfers on the captured streams."""
+        """Puts the commands of `span` and their transfers on the captured streams."""
         calls, stream = self._calls, self._device.stream
+        begin, end = span
+        # A capture that failed has left events which nothing records.
+        waits.clear()
+        self._marks[run].clear()
         commands = self._commands
         assert commands is not None
         for number in range(begin, end):
@@ -290,7 +317,11 @@ class CudaStep(TimedStep):
                     calls.wait(stream, arrived)
                     calls.record_outside(after, stream)
                     waits.append((fetch, before, after))
-            commands.issue(number, stream)
+            if self._tracing:
+                with self._marked(run, "compute", number, stream):
+                    commands.issue(number, stream)
+            else:
+                commands.issue(number, stream)
             transfers.ran(number)
         transfers.issue_until(end - 1)
 
@@ -303,6 +334,25 @@ class CudaStep(TimedStep):
             fetch.size_bytes,
             self._device.copy_stream,
         )
+
+    def traced_transfer(self, run: int, number: int) -> None:
+        """The same in a graph, timed where the step is traced."""
+        if not self._tracing:
+            self.transfer(number)
+            return
+        with self._marked(run, "copy", number, self._device.copy_stream):
+            self.transfer(number)
+
+    @contextmanager
+    def _marked(
+        self, run: int, row: Literal["compute", "copy"], index: int, stream: Any
+    ) -> Generator[None]:
+        """Events of a graph around what is put on a stream."""
+        before, after = self._handles.event(True), self._handles.event(True)
+        self._calls.record_outside(before, stream)
+        yield
+        self._calls.record_outside(after, stream)
+        self._marks[run].append((row, index, before, after))
 
     def _copy_inputs(self) -> None:
         count = len(self._function.inputs)
@@ -326,6 +376,20 @@ class CudaStep(TimedStep):
         for fetch, before, after in self._waits[run]:
             self._wait_ns[fetch] += self._calls.elapsed_ns(before, after)
 
+    def _note_spans(self, run: int) -> None:
+        """Of a traced step; it waits for the transfers of the tail."""
+        if not self._tracing:
+            return
+        self._calls.finish(self._device.stream)
+        for row, index, before, after in self._marks[run]:
+            self._add_span(row, index, before, after)
+
+    def _add_span(
+        self, row: Literal["compute", "copy"], index: int, before: Any, after: Any
+    ) -> None:
+        begin, end = (self._calls.elapsed_ns(self._origin, e) for e in (before, after))
+        self._spans.append(Span(row, index, begin, end, "bring" if row == "copy" else ""))
+
 
 class _Transfers:
     """The transfers of one graph while it is captured: in order, each as early as it may.
@@ -334,8 +398,9 @@ class _Transfers:
         arrived: event of each fetch that this graph brings itself.
     """
 
-    def __init__(self, step: Any, begin: int, head_is_there: bool) -> None:
+    def __init__(self, step: Any, run: int, begin: int, head_is_there: bool) -> None:
         self._step: CudaStep = step
+        self._run = run
         self._calls: CudaCalls = step._calls
         self._device: Any = step._device
         self._handles: _Handles = step._handles
@@ -373,7 +438,7 @@ class _Transfers:
             if after > command:
                 return
             self._wait_for(after)
-            self._step.transfer(number)
+            self._step.traced_transfer(self._run, number)
             event = self._handles.event()
             self._calls.record(event, self._device.copy_stream)
             self.arrived[number] = event
@@ -384,7 +449,7 @@ class _Transfers:
         for number, fetch in enumerate(self._fetches):
             if fetch.issue_after < 0:
                 self._wait_for(fetch.previous_issue_after)
-                self._step.transfer(number)
+                self._step.traced_transfer(self._run, number)
 
     def _wait_for(self, command: int) -> None:
         """The copy stream joins the graph, and waits for a command of it."""

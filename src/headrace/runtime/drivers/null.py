@@ -13,7 +13,7 @@ from headrace.artifact import schema
 from headrace.base.errors import error
 from headrace.plan.model import Plan, PlannedDispatch
 from headrace.plan.profile import Profile
-from headrace.runtime.drivers.api import DeviceProperties, StepTimes
+from headrace.runtime.drivers.api import DeviceProperties, Span, StepTimes
 from headrace.runtime.drivers.null_check import SimulatedStep, check_plan, simulate
 from headrace.runtime.memory import free_host_bytes
 
@@ -113,13 +113,15 @@ class NullStep:
         self._weights = weights
         self.simulated = simulated
         self._steps = 0
-        self._recording = False
+        self._recording = self._tracing = False
+        self._traced = self._now_ns = 0
 
     def run(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Counts a step; leaves `outputs` as they are."""
         if self._weights.active is not self._plan:
             self._weights.activate(self._plan)
         self._steps += 1
+        self._traced += self._tracing
 
     def take_times(self) -> StepTimes:
         """Simulated times of the steps since it was last asked."""
@@ -138,6 +140,24 @@ class NullStep:
     def record(self, on: bool) -> None:
         """See `api.Step.record`."""
         self._recording = on
+
+    def trace(self, on: bool) -> None:
+        """See `api.Step.trace`."""
+        self._tracing, self._traced = on, 0
+
+    def take_spans(self) -> tuple[Span, ...]:
+        """See `api.Step.take_spans`: simulated, one step behind the other."""
+        found: list[Span] = []
+        simulated = self.simulated
+        for _ in range(self._traced):
+            now = self._now_ns
+            for index, (begin, end) in enumerate(simulated.commands_ns):
+                found.append(Span("compute", index, now + begin, now + end))
+            for index, (begin, end) in enumerate(simulated.fetches_ns):
+                found.append(Span("copy", index, now + begin, now + end, "bring"))
+            self._now_ns += simulated.step_ns
+        self._traced = 0
+        return tuple(sorted(found, key=lambda s: (s.begin_ns, s.end_ns)))
 
 
 class NullDevice:

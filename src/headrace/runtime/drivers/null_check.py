@@ -209,11 +209,19 @@ def _write(replay: _Replay, number: int, address: Address, size: int) -> None:
 
 @dataclass(frozen=True)
 class SimulatedStep:
-    """A steady step as two timelines: the link and the commands."""
+    """A steady step as two timelines: the link and the commands.
+
+    Attributes:
+        wait_ns: of each fetch.
+        commands_ns, fetches_ns: begin and end of each, from the begin of the step: a fetch
+            that the step before brings begins before 0.
+    """
 
     step_ns: int
     stall_ns: int
     wait_ns: tuple[int, ...]
+    commands_ns: tuple[tuple[int, int], ...] = ()
+    fetches_ns: tuple[tuple[int, int], ...] = ()
 
 
 def simulate(plan: Plan, profile: Profile, steps: int = 3) -> SimulatedStep:
@@ -227,11 +235,14 @@ def simulate(plan: Plan, profile: Profile, steps: int = 3) -> SimulatedStep:
     ends: list[int] = []
     now = link = begin = 0
     wait_ns: list[int] = []
+    brought: list[tuple[int, int]] = []
+    ran: list[tuple[int, int]] = []
     for _ in range(steps):
         begin = now
         wait_ns = [0] * len(fetches)
         issued = 0
         ends = []
+        brought, ran = [], []
         for command in plan.commands:
             duration = 0
             if isinstance(command, PlannedDispatch):
@@ -245,14 +256,17 @@ def simulate(plan: Plan, profile: Profile, steps: int = 3) -> SimulatedStep:
                             previous = fetch.previous_issue_after
                             free = ends_before[previous] if previous >= 0 else 0
                         bytes_ns = int(fetch.size_bytes * 1e9 / profile.link_bytes_per_s)
-                        link = max(link, free) + bytes_ns + profile.fetch_overhead_ns
+                        issue = max(link, free)
+                        link = issue + bytes_ns + profile.fetch_overhead_ns
+                        brought.append((issue - begin, link - begin))
                         if link > now:
                             wait_ns[issued] += link - now
                             now = link
                         issued += 1
             elif isinstance(command, PlannedBranch | PlannedJump):
                 duration = profile.launch_overhead_ns
+            ran.append((now - begin, now - begin + duration))
             now += duration
             ends.append(now)
         ends_before = ends
-    return SimulatedStep(now - begin, sum(wait_ns), tuple(wait_ns))
+    return SimulatedStep(now - begin, sum(wait_ns), tuple(wait_ns), tuple(ran), tuple(brought))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.plan.model import Plan
-from headrace.runtime.drivers.api import StepTimes
+from headrace.runtime.drivers.api import Span, StepTimes
 
 
 class TimedStep:
@@ -13,7 +13,8 @@ class TimedStep:
 
     def __init__(self, device: Any, plan: Plan) -> None:
         self._device = device
-        self._recording = False
+        self._recording = self._tracing = False
+        self._spans: list[Span] = []
         self._steps = 0
         self._wait_ns = [0] * len(plan.fetches)
         self._command_ns = [0] * len(plan.commands)
@@ -22,6 +23,18 @@ class TimedStep:
     def record(self, on: bool) -> None:
         """See `api.Step.record`: recorded steps run one command at a time."""
         self._recording = on
+
+    def trace(self, on: bool) -> None:
+        """See `api.Step.trace`."""
+        self._tracing = on
+        self._spans.clear()
+
+    def take_spans(self) -> tuple[Span, ...]:
+        """See `api.Step.take_spans`."""
+        with self._device.lock:
+            found = sorted(self._spans, key=lambda s: (s.begin_ns, s.end_ns))
+            self._spans.clear()
+            return tuple(found)
 
     def take_times(self) -> StepTimes:
         """See `api.Step.take_times`. Waits of branching plans are not measured."""

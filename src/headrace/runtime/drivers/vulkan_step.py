@@ -20,12 +20,13 @@ import ctypes
 import weakref
 from collections.abc import Sequence
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, Literal
 
 from headrace.artifact import schema
 from headrace.base.errors import HeadraceError, error
 from headrace.plan.model import Plan, PlannedBranch, PlannedDispatch, PlannedJump
 from headrace.runtime.arrays import address_of
+from headrace.runtime.drivers.api import Span
 from headrace.runtime.drivers.plan_parts import locations, straight_runs
 from headrace.runtime.drivers.timed_step import TimedStep
 from headrace.runtime.drivers.vulkan_beside import StreamingRecorder
@@ -91,8 +92,8 @@ class VulkanStep(TimedStep):
         self._generation = state.generation
         self._made_for = (-1, -1)
         self._synchronous = device.synchronous
-        self._spans = straight_runs(plan)
-        self._span_of = {begin: number for number, (begin, _) in enumerate(self._spans)}
+        self._straight = straight_runs(plan)
+        self._span_of = {begin: number for number, (begin, _) in enumerate(self._straight)}
         self._branches = any(isinstance(c, PlannedBranch | PlannedJump) for c in plan.commands)
         self._handles = _Handles(self._calls)
         weakref.finalize(self, _Handles.close, self._handles).atexit = False
@@ -128,7 +129,7 @@ class VulkanStep(TimedStep):
                     self._made_for = self._weights.generation, self._state.staged
                 for array, external in zip(inputs, self._inputs, strict=True):
                     ctypes.memmove(external.address, address_of(array), array.nbytes)
-                if self._recording or self._synchronous:
+                if self._recording or self._tracing or self._synchronous:
                     self._run_one_by_one()
                 elif self._branches:
                     self._run_branching()
@@ -205,7 +206,7 @@ class VulkanStep(TimedStep):
                 (self._inputs, self._outputs),
             ).finish()
         sides = (self._inputs, self._outputs) if whole else None
-        span, plan = self._spans[number], self._plan
+        span, plan = self._straight[number], self._plan
         return Recorder(self, self._calls, self._commands, plan, span, sides).finish()
 
     def _submit(self, run: Run) -> None:
@@ -271,7 +272,7 @@ class VulkanStep(TimedStep):
             self._submit(run)
             # The next run's transfers may go where this one still reads.
             calls.wait(calls.computed, calls.computed.value)
-            at = self._spans[number][1]
+            at = self._straight[number][1]
         self._copy_outputs()
 
     def _next(self, number: int) -> int:
@@ -347,13 +348,18 @@ class VulkanStep(TimedStep):
                     for fetch in command.waits:
                         if fetch not in here:
                             here.add(fetch)
+                            begin = perf_counter_ns()
                             transfer = self.transfer(fetch)
                             calls.run(transfer, copies=True)
                             calls.free_command(transfer, copies=True)
+                            self._note_span("copy", fetch, begin, perf_counter_ns())
+                begin = perf_counter_ns()
                 try:
-                    self._command_ns[at] += max(1, self._time(at, commands, pool))
+                    command_ns = max(1, self._time(at, commands, pool))
                 except HeadraceError as problem:
                     raise self._located(at, problem) from None
+                self._command_ns[at] += command_ns
+                self._note_span("compute", at, begin, begin + command_ns)
                 self._command_runs[at] += 1
                 if isinstance(command, PlannedDispatch):
                     here.difference_update(command.releases)
@@ -362,6 +368,13 @@ class VulkanStep(TimedStep):
         finally:
             if pool:
                 calls.destroy("vkDestroyQueryPool", pool)
+
+    def _note_span(
+        self, row: Literal["compute", "copy"], index: int, begin_ns: int, end_ns: int
+    ) -> None:
+        if self._tracing:
+            what = "bring" if row == "copy" else ""
+            self._spans.append(Span(row, index, begin_ns, end_ns, what))
 
     def _time(self, number: int, commands: Commands, pool: int) -> int:
         calls = self._calls

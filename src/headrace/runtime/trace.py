@@ -85,9 +85,9 @@ class Trace:
         """Writes the document for ui.perfetto.dev or chrome://tracing.
 
         Raises:
-            HeadraceError HR0308: the file cannot be written.
+            HeadraceError HR4017: the file cannot be written.
         """
         try:
             Path(path).write_text(json.dumps(self.as_json()), encoding="utf-8")
         except OSError as wrong:
-            raise error("HR0308", f"cannot write '{path}'", notes=str(wrong)) from wrong
+            raise error("HR4017", f"cannot write '{path}'", notes=str(wrong)) from wrong

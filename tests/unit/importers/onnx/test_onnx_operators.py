@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 from onnx_cases import Case, draw_again, floats, image, integers, positive, proto_of, unique
-from onnx_graphs import check
+from onnx_graphs import check, model_of, on_cpu
+
+from headrace.importers.onnx.reader import import_model
 
 draw_again()
 
@@ -209,3 +213,18 @@ def test_operator_with_static_sizes(case: Case) -> None:
 @pytest.mark.parametrize("case", unique(ALL))
 def test_operator_with_symbolic_sizes(case: Case) -> None:
     check(*proto_of(case, symbolic=True), tolerance=2e-5)
+
+
+def test_the_mean_of_a_large_plane_keeps_its_digits(tmp_path: Path) -> None:
+    """Behind a convolution channels are last, and a plane is summed one after another."""
+    x = (1 + floats(1, 16, 240, 240) / 10).astype(np.float32)
+    same = np.eye(16, dtype=np.float32).reshape(16, 16, 1, 1)
+    nodes = [
+        helper.make_node("Conv", ["x", "k"], ["m"]),
+        helper.make_node("GlobalAveragePool", ["m"], ["y"]),
+    ]
+    shapes = {"x": [1, 16, "height", "width"]}
+    proto = model_of(nodes, {"x": x}, ["y"], weights={"k": same}, shapes=shapes)
+    (found,) = on_cpu(import_model(proto), {"x": x}, tmp_path).values()
+    wanted = x.astype(np.float64).mean((2, 3), keepdims=True)
+    np.testing.assert_allclose(found, wanted, rtol=2e-6)

@@ -36,11 +36,16 @@ def kernel_key(
     return f"{digest}/{symbol}[{sizes}]({'x'.join(map(str, workgroups))})"
 
 
-def two_digits(value: float) -> float:
-    """`value` rounded to two significant digits, so that noise makes no new plan."""
+def rounded(value: float, digits: int) -> float:
+    """`value` rounded to significant digits, so that noise makes no new plan."""
     if value <= 0 or not math.isfinite(value):
         return 0.0
-    return float(f"{value:.1e}")
+    return float(f"{value:.{digits - 1}e}")
+
+
+def two_digits(value: float) -> float:
+    """`value` rounded to two significant digits."""
+    return rounded(value, 2)
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,10 @@ from headrace.kernel.lanes.machine import Value
 from headrace.targets.vulkan.assembler import Id
 from headrace.targets.vulkan.builder import Buffer, ShaderBuilder
 
-LANES, GROUPS = 256, 32
-"""16 workgroups bring 38.9 GB/s on an H200, 32 48.4, 64 49.3 and slow the commands more:
-where each lane brings one four at a time. Here it has two on the way."""
+LANES, GROUPS, FOURS = 1024, 4, 4
+"""Few workgroups, with much on its way each: 84 kB must be for 50 GB/s. While one stands on a
+multiprocessor of an H200, kernels that share memory in a workgroup do not run there: 64
+workgroups of 256 lanes made BERT-base's commands twice as slow, 32 by a third."""
 
 ROW_WORDS = 6
 """Of the table: source and target address (low, high), fours of 32 bits, release."""
@@ -171,7 +172,7 @@ def stream() -> bytes:
     rounds = made.variable("i32")
     made.write(rounds, shared.load(group + ROUNDS))
     base = made.read(rounds) * made.dimension("commands")
-    at, stride = group * (2 * LANES) + lane, 2 * LANES * GROUPS
+    at, stride = group * (FOURS * LANES) + lane, FOURS * LANES * GROUPS
 
     def word(row: Value, number: int) -> Value:
         zero = made.constant("u32", 0)
@@ -188,10 +189,10 @@ def stream() -> bytes:
 
         def turn(number: Value) -> None:
             here = number * stride + at
-            next_one = here + LANES
-            # Behind the end the same four is copied twice.
-            both = (here, next_one.lt(count).select(next_one, here))
-            made.guarded(here.lt(count), lambda: fours.copy(source, target, both))
+            # Behind the end the first four is copied again.
+            later = [here + LANES * number for number in range(1, FOURS)]
+            places = (here, *(p.lt(count).select(p, here) for p in later))
+            made.guarded(here.lt(count), lambda: fours.copy(source, target, places))
 
         made.loop((count + (stride - 1)) / stride, turn)
         shared.fence()
@@ -237,6 +238,7 @@ def generate() -> str:
             "from __future__ import annotations",
             "",
             f"GROUPS = {GROUPS}",
+            f"LANES = {LANES}",
             f"ROW_WORDS = {ROW_WORDS}",
             f"ARRIVED = {ARRIVED}",
             "",

@@ -63,7 +63,9 @@ class FakeCalls:
 
     name, capability, multiprocessors, version = "fake", (9, 0), 4, "13.0"
 
-    def __init__(self, total_bytes: int = 1 << 30, copies_first: bool = True) -> None:
+    def __init__(
+        self, total_bytes: int = 1 << 30, copies_first: bool = True, takes_files: bool = True
+    ) -> None:
         self.total_bytes = total_bytes
         self.copies_first = copies_first
         self.held: dict[int, int] = {}
@@ -71,9 +73,10 @@ class FakeCalls:
         self.peak_bytes = 0
         self.graph_launches = 0
         self.captures = 0
-        self.copied_bytes = 0
+        self.copied_bytes = self.brought_bytes = 0
         self.refuse = ""
         self.can_pin = True
+        self.takes_files = takes_files
         self.is_open = True
         self.interfaces: dict[str, tuple[int, int, bool]] = {}
         self._slabs: dict[int, Slab] = {}
@@ -112,7 +115,36 @@ class FakeCalls:
             del self.held[address]
             self._slabs.pop(address).close()
 
-    def pin(self, address: int, size_bytes: int) -> None:
+    granule_bytes = 4096
+
+    def reserve(self, size_bytes: int) -> int:
+        slab = Slab(size_bytes)
+        self._slabs[slab.address] = slab
+        return slab.address
+
+    def unreserve(self, address: int, size_bytes: int) -> None:
+        slab = self._slabs.pop(address)
+        assert slab.size_bytes == size_bytes
+        assert not any(address <= a < address + size_bytes for a in self.held)
+        slab.close()
+
+    def back(self, address: int, size_bytes: int, purpose: str) -> None:
+        assert address % self.granule_bytes == 0 == size_bytes % self.granule_bytes
+        if size_bytes > self.memory()[0]:
+            raise error("HR3013", f"the device gives no {size_bytes} bytes for {purpose}")
+        ctypes.memset(address, 0xA5, size_bytes)
+        self.held[address] = size_bytes
+        self.peak_bytes = max(self.peak_bytes, sum(self.held.values()))
+
+    def unback(self, address: int, size_bytes: int) -> None:
+        assert self.held.pop(address) == size_bytes
+        ctypes.memset(address, 0x5A, size_bytes)
+
+    def pins_files(self, address: int) -> bool:
+        return self.takes_files
+
+    def pin(self, address: int, size_bytes: int, only_read: bool = False) -> None:
+        assert only_read == self.takes_files or not only_read
         if not self.can_pin:
             raise error("HR3014", "the system lets the memory not be pinned")
         self.pinned[address] = size_bytes
@@ -201,8 +233,12 @@ class FakeCalls:
 
     def _check(self, address: int, size_bytes: int) -> None:
         for table in (self.held, self.pinned):
-            for start, size in table.items():
-                if start <= address and address + size_bytes <= start + size:
+            at = address
+            for start, size in sorted(table.items()):
+                # Memory behind neighbouring addresses is one to the device.
+                if start <= at < start + size:
+                    at = start + size
+                if at >= address + size_bytes:
                     return
         raise AssertionError(f"bytes at {address:#x} belong to nobody")
 
@@ -212,6 +248,8 @@ class FakeCalls:
 
         def work() -> None:
             self.copied_bytes += size_bytes
+            if any(start <= source < start + size for start, size in self.pinned.items()):
+                self.brought_bytes += size_bytes
             ctypes.memmove(target, source, size_bytes)
 
         self._add(stream, work)

@@ -29,12 +29,14 @@ def opened(path: Path, device: FakeDevice, **options) -> Module:
     return Module(open_artifact(path), device, profile=PROFILE, **options)
 
 
-@pytest.mark.parametrize("copies_first", [True, False])
-def test_all_budgets_give_the_same_bits_in_any_order_of_copies(mlp_path, copies_first):
+@pytest.mark.parametrize("copies_first, takes_files", [(True, True), (False, False)])
+def test_all_budgets_give_the_same_bits_in_any_order_of_copies(
+    mlp_path, copies_first, takes_files
+):
     model = Mlp(WIDTHS)
     random = np.random.default_rng(1)
     inputs = [random.standard_normal((n, 1024)).astype(np.float32) for n in (1, 3, 1, 1)]
-    device = FakeDevice(copies_first=copies_first)
+    device = FakeDevice(copies_first=copies_first, takes_files=takes_files)
     found: dict[str, list[bytes]] = {}
     with opened(mlp_path, device, weight_budget="max") as module:
         for budget in (*BUDGETS, "max"):
@@ -117,8 +119,29 @@ def test_hidden_memory_is_not_taken(mlp_path, monkeypatch):
         assert module.weight_budget <= 12 << 20
 
 
-def test_memory_that_cannot_be_pinned_is_an_error(mlp_path):
+def test_a_new_budget_brings_only_what_is_new(mlp_path):
+    """What stays moves on the device; the file is pinned once."""
     device = FakeDevice()
+    x = np.linspace(-1, 1, 2048, dtype=np.float32).reshape(2, 1024)
+    with opened(mlp_path, device, weight_budget="max") as module:
+        wanted = np.array(module(x)[0])
+        pinned = dict(device.fake.pinned)
+        segments = module.artifact.module.segments
+        resident = set(module.plan({"batch": 2}).resident)
+        for budget in ("60%", "80%", "30%", "min", "max", "45%"):
+            before = device.fake.brought_bytes
+            module.weight_budget = budget
+            plan = module.plan({"batch": 2})
+            new = sum(segments[s].size_bytes for s in set(plan.resident) - resident)
+            assert device.fake.brought_bytes - before == new
+            resident = set(plan.resident)
+            assert (np.array(module(x)[0]) == wanted).all()
+            assert device.fake.pinned.items() >= pinned.items()
+    assert not device.fake.held and not device.fake.pinned
+
+
+def test_memory_that_cannot_be_pinned_is_an_error(mlp_path):
+    device = FakeDevice(takes_files=False)
     with opened(mlp_path, device, weight_budget="max") as module:
         device.fake.can_pin = False
         with pytest.raises(HeadraceError, match="HR3014"):

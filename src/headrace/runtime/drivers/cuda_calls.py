@@ -8,9 +8,11 @@ memory and a recorded order in its place.
 from __future__ import annotations
 
 import importlib
+from functools import cached_property
 from typing import Any
 
 from headrace.base.errors import HeadraceError, error
+from headrace.runtime.memory import PAGE_BYTES
 
 EXTRA = "pip install headrace[cuda]"
 
@@ -128,26 +130,92 @@ class CudaCalls:
         try:
             return int(self._call("cuMemAlloc", size_bytes))
         except HeadraceError as problem:
-            raise error(
-                "HR3013",
-                f"the device gives no {size_bytes} bytes for {purpose}",
-                notes=(*problem.diagnostics[0].notes, f"{self.memory()[0]} bytes are free"),
-                helps="lower the weight budget, or free memory on the device",
-            ) from None
+            raise self._no_room(size_bytes, purpose, problem) from None
+
+    def _no_room(self, size_bytes: int, purpose: str, problem: HeadraceError) -> HeadraceError:
+        return error(
+            "HR3013",
+            f"the device gives no {size_bytes} bytes for {purpose}",
+            notes=(*problem.diagnostics[0].notes, f"{self.memory()[0]} bytes are free"),
+            helps="lower the weight budget, or free memory on the device",
+        )
 
     def free(self, address: int) -> None:
         """Gives device memory back."""
         if address and self._open:
             self._call("cuMemFree", address)
 
-    def pin(self, address: int, size_bytes: int) -> None:
+    @cached_property
+    def _placed(self) -> tuple[Any, Any]:
+        """What mapped memory is, and that kernels read and write it."""
+        api = self._api
+        kind, access = api.CUmemAllocationProp(), api.CUmemAccessDesc()
+        kind.type = api.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        for place in (kind.location, access.location):
+            place.type = api.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+            place.id = int(self._device)
+        access.flags = api.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        return kind, access
+
+    @cached_property
+    def granule_bytes(self) -> int:
+        """What memory behind reserved addresses comes in multiples of."""
+        least = self._api.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
+        return int(self._call("cuMemGetAllocationGranularity", self._placed[0], least))
+
+    def reserve(self, size_bytes: int) -> int:
+        """Addresses of the device with no memory behind them."""
+        return int(self._call("cuMemAddressReserve", size_bytes, 0, 0, 0))
+
+    def unreserve(self, address: int, size_bytes: int) -> None:
+        """Gives reserved addresses back."""
+        self._call("cuMemAddressFree", address, size_bytes)
+
+    def back(self, address: int, size_bytes: int, purpose: str) -> None:
+        """Puts memory behind reserved addresses: whole granules.
+
+        Raises:
+            HeadraceError HR3013: the device has no room.
+        """
+        kind, access = self._placed
+        try:
+            memory = self._call("cuMemCreate", size_bytes, kind, 0)
+        except HeadraceError as problem:
+            raise self._no_room(size_bytes, purpose, problem) from None
+        try:
+            self._call("cuMemMap", address, size_bytes, 0, memory, 0)
+        finally:
+            # It lasts as long as it is mapped.
+            self._call("cuMemRelease", memory)
+        self._call("cuMemSetAccess", address, size_bytes, [access], 1)
+
+    def unback(self, address: int, size_bytes: int) -> None:
+        """Takes the memory away that one `back` has put there."""
+        if self._open:
+            self._call("cuMemUnmap", address, size_bytes)
+
+    def pins_files(self, address: int) -> bool:
+        """Whether pages of a file that is mapped here can be pinned: one is, for a moment."""
+        try:
+            self.pin(address, PAGE_BYTES, only_read=True)
+        except HeadraceError:
+            return False
+        self.unpin(address)
+        return True
+
+    def pin(self, address: int, size_bytes: int, only_read: bool = False) -> None:
         """Locks host pages so that the device copies from and reads them.
+
+        Args:
+            only_read: the device never writes there; a file's pages take nothing else.
 
         Raises:
             HeadraceError HR3014: the system does not allow it.
         """
         api = self._api
         flags = api.CU_MEMHOSTREGISTER_PORTABLE | api.CU_MEMHOSTREGISTER_DEVICEMAP
+        if only_read:
+            flags |= api.CU_MEMHOSTREGISTER_READ_ONLY
         try:
             self._call("cuMemHostRegister", address, size_bytes, flags)
         except HeadraceError as problem:

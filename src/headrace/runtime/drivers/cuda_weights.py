@@ -1,11 +1,12 @@
 """Weights on a CUDA device: what stays in one arena, what streams from pinned host memory.
 
-The arena holds the resident segments side by side in the pool's order, then the ring. So
+The arena (`cuda_arena.py`) holds the resident segments side by side in the pool's order, then
+the ring; a new budget moves them in it. So
 neighbours in the pool that both stay are neighbours on the device too, and a weight cut
 into segments keeps one address for all slices that stay.
 
-What streams, and tables that only rows are read of, is copied once from the file into
-pinned host memory: at the pool's own offsets of one reserved range of addresses, so that
+What streams, and tables that only rows are read of, stands in pinned host memory: the mapped
+file itself, or a copy at the pool's own offsets of one reserved range of addresses, so that
 places need no table. Kernels read rows of a table over the link where they stand.
 """
 
@@ -13,16 +14,17 @@ from __future__ import annotations
 
 import weakref
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from headrace.artifact import schema
-from headrace.base.errors import error
+from headrace.base.errors import HeadraceError, error
 from headrace.plan.model import Address, Plan
+from headrace.runtime.drivers.cuda_arena import Arena, Move, moved_down, moved_up
 from headrace.runtime.drivers.cuda_calls import CudaCalls
 from headrace.runtime.drivers.cuda_memory import PinnedBuffer
 from headrace.runtime.drivers.host_copies import copy_in_threads
-from headrace.runtime.memory import Slab, advise, page_aligned
+from headrace.runtime.memory import Slab, advise, free_host_bytes, page_aligned
 from headrace.runtime.ranges import merged, without
 from headrace.runtime.weights.mapping import DONT_NEED, PoolMapping
 from headrace.runtime.weights.on_host import host_ranges
@@ -36,27 +38,47 @@ _IN_PLACE = -2
 class HostPool:
     """Parts of the pool in pinned host memory, each at its own offset from `address`.
 
+    Where the device takes it the mapped file itself is pinned: nothing is copied, and it costs
+    36 ms a GiB (measured, docs/measured/h200.md). Else pages of memory of our own are.
+
     Attributes:
+        in_file: whether the file's pages are pinned.
         ranges: what is held, each pinned as one.
     """
 
     def __init__(self, calls: CudaCalls, mapping: PoolMapping) -> None:
         self._calls = calls
         self._mapping = mapping
+        self.in_file = bool(mapping.size_bytes) and calls.pins_files(mapping.address)
         # Addresses only: pages come when they are written.
-        self._slab = Slab(mapping.size_bytes)
+        self._slab = Slab(0 if self.in_file else mapping.size_bytes)
+        self.address = mapping.address if self.in_file else self._slab.address
         self.ranges: list[tuple[int, int]] = []
-        self._release = weakref.finalize(self, _unpin, calls, self._slab, self.ranges)
+        self._release = weakref.finalize(
+            self, _unpin, calls, self.address, not self.in_file, self.ranges
+        )
         self._release.atexit = False
-
-    @property
-    def address(self) -> int:
-        return self._slab.address
 
     @property
     def held_bytes(self) -> int:
         """Bytes pinned."""
         return sum(end - begin for begin, end in self.ranges)
+
+    def hold_file(self) -> None:
+        """Pins the whole file where it can be and memory is plenty: later changes of what
+        streams then pin nothing. Where the system refuses, what streams is pinned as needed.
+
+        Raises:
+            HeadraceError HR3012: the file cannot be read.
+        """
+        size = self._mapping.size_bytes
+        if not self.in_file or self.ranges or 2 * size > free_host_bytes():
+            return
+        try:
+            self.hold([(0, size)])
+        except HeadraceError as problem:
+            if problem.diagnostics[0].code != "HR3014":
+                raise
 
     def hold(self, wanted: Sequence[tuple[int, int]]) -> None:
         """Brings what is missing of these ranges of whole segments.
@@ -66,18 +88,23 @@ class HostPool:
         """
         for begin, end in without(wanted, self.ranges):
             self._mapping.populate(begin, end)
-            copy_in_threads(self.address + begin, self._mapping.address + begin, end - begin)
+            place, size = self.address + begin, end - begin
+            if self.in_file:
+                self._calls.pin(place, size, only_read=True)
+                self.ranges.append((begin, end))
+                continue
+            copy_in_threads(place, self._mapping.address + begin, size)
             self._mapping.drop(begin, end)
             try:
-                self._calls.pin(self.address + begin, end - begin)
+                self._calls.pin(place, size)
             except BaseException:
-                advise(self.address + begin, end - begin, DONT_NEED)
+                advise(place, size, DONT_NEED)
                 raise
             self.ranges.append((begin, end))
 
     def release(self) -> None:
         """Unpins everything; nothing may still be copied from it."""
-        _unpin(self._calls, self._slab, self.ranges)
+        _unpin(self._calls, self.address, not self.in_file, self.ranges)
 
     def close(self) -> None:
         """Unpins everything and gives the addresses back."""
@@ -85,12 +112,13 @@ class HostPool:
         self._slab.close()
 
 
-def _unpin(calls: CudaCalls, slab: Slab, ranges: list[tuple[int, int]]) -> None:
+def _unpin(calls: CudaCalls, address: int, drops: bool, ranges: list[tuple[int, int]]) -> None:
     if calls.is_open and ranges:
         calls.enter()
     for begin, end in ranges:
-        calls.unpin(slab.address + begin)
-        advise(slab.address + begin, end - begin, DONT_NEED)
+        calls.unpin(address + begin)
+        if drops:
+            advise(address + begin, end - begin, DONT_NEED)
     ranges.clear()
 
 
@@ -114,8 +142,7 @@ class CudaWeights:
         self._starts = [s.offset_bytes for s in module.segments]
         self._plan: Plan | None = None
         self._layout: tuple[tuple[int, ...], int] = ((), 0)
-        self._arena = 0
-        self._arena_bytes = 0
+        self._arena: Arena | None = None
         self._resident: dict[int, int] = {}
         self._ring = 0
 
@@ -124,7 +151,7 @@ class CudaWeights:
     @property
     def held_bytes(self) -> int:
         """See `api.Weights.held_bytes`: of the device."""
-        return self._arena_bytes
+        return self._arena.size_bytes if self._arena is not None else 0
 
     @property
     def host_address(self) -> int:
@@ -181,36 +208,77 @@ class CudaWeights:
         ring_bytes = max((f.ring_offset_bytes + f.size_bytes for f in plan.fetches), default=0)
         layout = plan.resident, ring_bytes
         self.generation += 1
-        if layout != self._layout or not self._arena:
+        if layout != self._layout or self._arena is None:
             self._device.finish()
+            self._host.hold_file()
             self._lay_out(plan.resident, ring_bytes)
         self._host.hold(host_ranges(self.module, plan))
         self._plan = plan
 
     def _lay_out(self, resident: tuple[int, ...], ring_bytes: int) -> None:
-        """Fills a new arena; first out, then in: both together must not pass the limit."""
+        """Makes the arena that of a plan: what stayed before moves, the rest is brought.
+
+        First out, then in: both together must not pass the limit.
+        """
         segments = self.module.segments
-        self._free_arena()
-        size = page_aligned(sum(segments[s].size_bytes for s in resident) + ring_bytes)
-        self._arena = self._calls.allocate(size, "weights")
-        self._arena_bytes = size
-        at = self._arena
+        places, at = dict[int, int](), 0
         for segment in resident:
-            self._resident[segment] = at
+            places[segment] = at
             at += segments[segment].size_bytes
-        self._ring = at
+        size = page_aligned(at + ring_bytes)
+        before, self._resident = self._resident, {}
+        self._layout = ((), 0)
         try:
-            self._load(merged([self._range(s) for s in resident]))
+            kept = self._resize(size, [s for s in resident if s in before], before)
+            base = self._arena.address if self._arena is not None else 0
+            self._resident = {segment: base + place for segment, place in places.items()}
+            self._ring = base + at
+            self._move(moved_up([(places[s], low, segments[s].size_bytes) for s, low in kept]))
+            there = {segment for segment, _ in kept}
+            self._load(merged([self._range(s) for s in resident if s not in there]))
         except BaseException:
             self._free_arena()
             raise
         self._layout = resident, ring_bytes
 
+    def _resize(
+        self, size: int, kept: Sequence[int], before: Mapping[int, int]
+    ) -> list[tuple[int, int]]:
+        """Gives the arena a size; the segments that kept their bytes, at its beginning."""
+        segments, arena = self.module.segments, self._arena
+        total = sum(segments[s].size_bytes for s in kept)
+        if arena is not None and not (arena.fits(size) and arena.can_resize(size, total)):
+            self._free_arena()
+            arena, kept = None, ()
+        if arena is None:
+            most = sum(s.size_bytes for s in segments)
+            arena = self._arena = Arena(self._calls, max(size, most + most // 4))
+        found: list[tuple[int, int]] = []
+        moves: list[Move] = []
+        low = 0
+        for segment in kept:
+            bytes_ = segments[segment].size_bytes
+            moves.append((low, before[segment] - arena.address, bytes_))
+            found.append((segment, low))
+            low += bytes_
+        self._move(moved_down(moves))
+        self._calls.finish(self._device.copy_stream)
+        arena.resize(size)
+        return found
+
+    def _move(self, moves: Iterable[Move]) -> None:
+        arena = self._arena
+        for target, source, size in moves:
+            assert arena is not None
+            base = arena.address
+            self._calls.copy(base + target, base + source, size, self._device.copy_stream)
+
     def _free_arena(self) -> None:
-        address, self._arena, self._arena_bytes = self._arena, 0, 0
+        arena, self._arena = self._arena, None
         self._layout = ((), 0)
         self._resident.clear()
-        self._calls.free(address)
+        if arena is not None:
+            arena.close()
 
     def _range(self, segment: int) -> tuple[int, int]:
         found = self.module.segments[segment]

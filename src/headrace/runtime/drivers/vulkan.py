@@ -22,7 +22,7 @@ from headrace.runtime.drivers.vulkan_instance import find_device
 from headrace.runtime.drivers.vulkan_link import VulkanCode
 from headrace.runtime.drivers.vulkan_state import VulkanState
 from headrace.runtime.drivers.vulkan_step import VulkanStep
-from headrace.runtime.drivers.vulkan_streamer import runs_side_by_side, stream_code, stream_ns
+from headrace.runtime.drivers.vulkan_streamer import stream_ns, streaming_code
 from headrace.runtime.drivers.vulkan_weights import VulkanWeights
 from headrace.runtime.memory import free_host_bytes
 from headrace.runtime.weights.mapping import PoolMapping
@@ -60,13 +60,7 @@ class VulkanDevice:
         heap = self.calls.heap
         self.condition = heap.buffer(_SPARE_BYTES, "readback", "conditions")
         self.spare = heap.buffer(_SPARE_BYTES, "device", "empty operands")
-        self.stream_code: VulkanCode | None = None
-        if self.calls.copies_by_kernels:
-            code = stream_code(self.calls)
-            if runs_side_by_side(self.calls, code):
-                self.stream_code = code
-            else:
-                code.close()
+        self.stream_code = streaming_code(self.calls)
         self._codes: weakref.WeakSet[VulkanCode] = weakref.WeakSet()
 
     @property

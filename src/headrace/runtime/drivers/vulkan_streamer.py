@@ -38,6 +38,7 @@ from headrace.runtime.drivers.vulkan_stream_code import (
     ARRIVED,
     GATE,
     GROUPS,
+    LANES,
     ROW_WORDS,
     STREAM,
 )
@@ -192,7 +193,19 @@ class Streamer:
         self._pool = None
 
 
-def runs_side_by_side(calls: VulkanCalls, code: VulkanCode) -> bool:
+def streaming_code(calls: VulkanCalls) -> VulkanCode | None:
+    """Both kernels, where the device runs one beside the other."""
+    lanes = calls.physical.limits.maxComputeWorkGroupInvocations
+    if not calls.copies_by_kernels or lanes < LANES:
+        return None
+    code = stream_code(calls)
+    if _run_side_by_side(calls, code):
+        return code
+    code.close()
+    return None
+
+
+def _run_side_by_side(calls: VulkanCalls, code: VulkanCode) -> bool:
     """Tries whether a kernel that waits on the second queue sees what one on the first says."""
     heap = calls.heap
     source = heap.buffer(_FOUR_BYTES, "upload", "a trial")

@@ -1,9 +1,10 @@
 """StableHLO text and portable artifacts into the tensor stage.
 
-Text is read in Python (`hlo/text_reader.py`). Portable artifacts, and text that holds forms
-which only their own dialects read, are turned into generic text by MLIR's parser, in a
-process apart (`hlo/mlir_service.py`); that needs the extra `headrace[stablehlo]`. What the
-specification forbids is refused by `hlo/verify`, wherever the module came from.
+Text is read in Python (`hlo/text_reader.py`), and so are portable artifacts (`hlo/bytecode`).
+Bytecode of other dialects, and text that holds forms which only their own dialects read, are
+turned into generic text by MLIR's parser, in a process apart (`hlo/mlir_service.py`); that
+needs the extra `headrace[stablehlo]`. What the specification forbids is refused by
+`hlo/verify`, wherever the module came from.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from headrace.base.errors import HeadraceError, error
 from headrace.base.parameters import Source
 from headrace.base.symbols import Expr
 from headrace.importers.hlo import mlir_service
+from headrace.importers.hlo.bytecode.container import MAGIC, read_container
+from headrace.importers.hlo.bytecode.operations import read_artifact
 from headrace.importers.hlo.convert import convert_module, name_attributes
 from headrace.importers.hlo.defaults import drop_defaults
 from headrace.importers.hlo.grids import without_grids
@@ -67,8 +70,10 @@ def read_tree(module: bytes | str, source: str) -> HloModule:
 def read_module(module: bytes | str, source: str) -> HloModule:
     """As `read_tree`, with quantised types as they are written, and not verified."""
     if isinstance(module, bytes):
-        if module.startswith(b"ML\xefR"):
-            return _by_mlir(module, source)
+        if module.startswith(MAGIC):
+            file = read_container(module, source)
+            portable = file.is_portable
+            return read_artifact(file, source) if portable else _by_mlir(module, source)
         try:
             module = module.decode()
         except UnicodeDecodeError as wrong:

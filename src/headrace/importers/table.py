@@ -36,6 +36,7 @@ IMPORTERS = (
         ".mlir", "StableHLO, or XLA HLO text of 2019-2020", "headrace.importers.stablehlo"
     ),
     Importer(".mlirbc", "a StableHLO portable artifact", "headrace.importers.stablehlo"),
+    Importer(".bc", "a StableHLO portable artifact", "headrace.importers.stablehlo"),
     Importer(".keras", "a Keras 3 model", "headrace.importers.keras"),
 )
 

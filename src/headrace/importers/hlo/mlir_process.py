@@ -91,14 +91,11 @@ def generic_text(module: bytes) -> tuple[str, list[Any]]:
         Exception: MLIR refuses it.
     """
     from jaxlib.mlir import ir
-    from jaxlib.mlir.dialects import stablehlo
 
     context = new_context()
     with context:
-        if module.startswith(b"ML\xefR"):
-            parsed = stablehlo.deserialize_portable_artifact(context, module)
-        else:
-            parsed = ir.Module.parse(module.decode())
+        is_bytecode = module.startswith(b"ML\xefR")
+        parsed = ir.Module.parse(module if is_bytecode else module.decode())
         arrays: list[Any] = []
         _collect(parsed.operation, arrays)
         text = parsed.operation.get_asm(

@@ -43,7 +43,7 @@ def generic_text(module: bytes, source: str) -> tuple[str, list[bytes]]:
     """Generic text of a module, and what `dense_resource<__elided__>` stands for in it.
 
     Args:
-        module: text in any form, or a portable artifact.
+        module: text in any form, or MLIR bytecode.
         source: names it in messages.
 
     Raises:

@@ -15,6 +15,7 @@ from headrace.importers.hlo.tree import (
     HloType,
 )
 from headrace.importers.hlo.verify.grids import check_grid
+from headrace.importers.hlo.verify.kinds import check_kinds
 from headrace.importers.hlo.verify.rules import RULES, Refused, Scope, need, same_shape
 from headrace.importers.hlo.verify.signatures import check_signature
 
@@ -74,6 +75,7 @@ class _Verifier:
             for kind in operation.result_types:
                 _check_type(kind)
             check_signature(operation)
+            check_kinds(operation)
             rule = RULES.get(operation.name)
             if rule is not None:
                 rule(operation, self.scope)

@@ -1,0 +1,1 @@
+"""MLIR bytecode: portable artifacts of StableHLO, read without MLIR."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import ModuleOp, SymbolRefAttr
+from xdsl.dialects.builtin import SymbolRefAttr
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Block, SSAValue
 from xdsl.rewriter import Rewriter
@@ -27,17 +27,10 @@ from headrace.base.symbols import ZERO
 from headrace.ir.model import Model
 from headrace.ir.passes import Pass
 from headrace.kernel.description import Kernel
-from headrace.kernel.text import print_kernel
 from headrace.stream.commands import CopyOp, DispatchOp
-from headrace.stream.dialect import ExecutableOp, ResourceAllocOp
-from headrace.stream.executables import (
-    entry_functions,
-    fresh_name,
-    kernel_of,
-    make_executable,
-    symbol_names,
-)
+from headrace.stream.dialect import ResourceAllocOp
 from headrace.stream.in_place import in_place_operand, written_in_place
+from headrace.stream.in_place_sites import Executables, dispatch_in_place
 from headrace.stream.liveness import Touch, touches
 from headrace.stream.resources import aligned, is_input, size_of
 from headrace.stream.types import lifetime_of
@@ -48,67 +41,20 @@ class EmplaceResults(Pass):
     """`stream-emplace-results`."""
 
     def run(self, model: Model) -> None:
-        executables = _Executables(model.ir)
+        executables = Executables(model.ir)
         for function in model.ir.ops:
             if isinstance(function, FuncOp) and function.body.blocks:
                 _emplace(function.body.block, executables)
         executables.erase_unused()
 
 
-class _Executables:
-    """Kernels by site, and the executables made for rewritten ones."""
-
-    def __init__(self, module: ModuleOp) -> None:
-        self._module = module
-        self._names = symbol_names(module)
-        self._kernels: dict[tuple[str, str], Kernel] = {}
-        self._owners: dict[str, ExecutableOp] = {}
-        self._made: dict[str, SymbolRefAttr] = {}
-        self._left: set[str] = set()
-        for op in module.ops:
-            if isinstance(op, ExecutableOp):
-                self._owners[op.sym_name.data] = op
-                for export, function in entry_functions(op):
-                    kernel = kernel_of(function)
-                    if kernel is not None:
-                        self._kernels[op.sym_name.data, export.sym_name.data] = kernel
-
-    def kernel(self, site: DispatchOp) -> Kernel | None:
-        return self._kernels.get((site.executable_name, site.export_name))
-
-    def reference(self, site: DispatchOp, kernel: Kernel) -> SymbolRefAttr:
-        """The entry point for a rewritten kernel; equal ones are shared."""
-        text = print_kernel(kernel)
-        self._left.add(site.executable_name)
-        if text not in self._made:
-            name = fresh_name(f"{site.executable_name}_in_place", self._names)
-            entry = f"{site.export_name}_in_place"
-            before = self._owners[site.executable_name]
-            made = make_executable(name, [(entry, kernel)], before.location)
-            block = before.parent_block()
-            assert block is not None
-            block.insert_op_after(made, before)
-            self._owners[name] = made
-            self._kernels[name, entry] = kernel
-            self._made[text] = SymbolRefAttr(name, [entry])
-        return self._made[text]
-
-    def erase_unused(self) -> None:
-        """Erases private executables that lost their last site to a rewritten kernel."""
-        used = {op.executable_name for op in self._module.walk() if isinstance(op, DispatchOp)}
-        for name in sorted(self._left - used):
-            owner = self._owners[name]
-            if owner.sym_visibility is not None and owner.sym_visibility.data == "private":
-                Rewriter.erase_op(owner)
-
-
-def _emplace(block: Block, executables: _Executables) -> None:
+def _emplace(block: Block, executables: Executables) -> None:
     """Until nothing changes: of a chain of updates the last goes first, then its operand."""
     while _emplace_once(block, executables):
         pass
 
 
-def _emplace_once(block: Block, executables: _Executables) -> bool:
+def _emplace_once(block: Block, executables: Executables) -> bool:
     known = touches(block)
     changed = False
     for site in [op for op in block.ops if isinstance(op, DispatchOp)]:
@@ -196,28 +142,7 @@ def _rewrite(
     known: dict[SSAValue, list[Touch]],
 ) -> DispatchOp:
     kept, gone = site.resources[operand], site.resources[result]
-    rows = list(
-        zip(
-            site.resources,
-            (a.data for a in site.accesses.data),
-            site.offsets.exprs,
-            site.lengths.exprs,
-            strict=True,
-        )
-    )
-    rows[operand] = (kept, "rw", *rows[operand][2:])
-    del rows[result]
-    made = DispatchOp(
-        entry_point,
-        site.workload.exprs,
-        tuple(site.constants),
-        [r[0] for r in rows],
-        [r[1] for r in rows],
-        [r[2] for r in rows],
-        [r[3] for r in rows],
-    )
-    made.attributes.update(site.attributes)
-    made.location = site.location
+    made = dispatch_in_place(site, result, operand, entry_point)
     owner = gone.owner
     Rewriter.replace_op(site, made)
     gone.replace_all_uses_with(kept)

@@ -10,6 +10,7 @@ import pytest
 from onnx_graphs import check_on_cpu
 
 import headrace
+from headrace import api
 from headrace.base.errors import HeadraceError
 from headrace.importers.onnx.reader import import_model
 
@@ -25,6 +26,15 @@ def parsed(text: str) -> onnx.ModelProto:
 
 def operations(model: onnx.ModelProto, name: str) -> int:
     return sum(op.name == name for op in import_model(model).ir.walk())
+
+
+def copies_in_loops(model: onnx.ModelProto) -> list[str]:
+    """Copies that each trip makes, of all loops."""
+    loops = api.compile_to_text(import_model(model), "stream").split("stream.cmd.loop")[1:]
+    bodies = [loop.partition("} while")[2].partition("\n    }\n")[0] for loop in loops]
+    assert all("stream.cmd.dispatch" in body for body in bodies)
+    lines = [line for body in bodies for line in body.splitlines()]
+    return [line for line in lines if "stream.cmd.copy" in line]
 
 
 BRANCH = """
@@ -278,6 +288,32 @@ def test_recurrence_over_a_symbolic_sequence_is_a_loop(kind: str, tmp_path: Path
         graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=9
     )
     assert operations(model, "tensor.while") == 2
+    # A product is no place for its operand. Of n rows kept, n trips would copy n * n.
+    assert len(copies_in_loops(model)) == (2 if kind == "RNN" else 0)
+    assert not any("steps*" in copy or "*steps" in copy for copy in copies_in_loops(model))
     for steps in (1, 9, 30):
         x = random.standard_normal((steps, 3, 6)).astype(np.float32)
         check_on_cpu(model, {"x": x}, tmp_path, tolerance=1e-4)
+
+
+FIBONACCI = """
+agraph (float[6] x) => (float[6] last, float[k, 6] rows) {
+  trips = Constant <value = int64 {TRIPS}> ()
+  yes = Constant <value = bool {1}> ()
+  zero = Sub (x, x)
+  same = Exp (x)
+  p, last, q, rows = Loop (trips, yes, zero, x, same) <
+    body = step (int64 i, bool before, float[6] a, float[6] b, float[6] k)
+      => (bool go, float[6] next_a, float[6] next_b, float[6] next_k, float[6] row) {
+        go = Identity (before)  next_a = Identity (b)  next_k = Identity (k)
+        sum = Add (a, b)  half = Constant <value = float {0.5}> ()
+        next_b = Mul (sum, half)  row = Add (next_b, k) }
+  >
+}
+"""
+
+
+@pytest.mark.parametrize("trips", [2, 31])
+def test_carried_values_that_take_each_other_s_place(trips: int, tmp_path: Path) -> None:
+    model = parsed(FIBONACCI.replace("TRIPS", str(trips)))
+    check_on_cpu(model, {"x": X[0]}, tmp_path, tolerance=1e-5)

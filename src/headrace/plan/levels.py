@@ -10,6 +10,7 @@ that which brings least.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -63,7 +64,8 @@ class Levels:
         self._choice = problem.choice
         self._units = problem.streaming.units
         self._played: dict[_LevelKey, Schedule] = {}
-        self._known: dict[int, tuple[list[Level], list[int]]] = {}
+        self._known: dict[int, list[int]] = {}
+        self._sizes = [u.size_bytes for u in self._units]
 
     @property
     def everything(self) -> Level:
@@ -75,7 +77,7 @@ class Levels:
     def rings_bytes(self) -> tuple[int, ...]:
         """Sizes a ring may have, ascending: the least first."""
         least = self._choice.ring_bytes
-        sizes = sorted(self._units[u].size_bytes for u in self._choice.rest)
+        sizes = sorted(self._sizes[u] for u in self._choice.rest)
         if not sizes:
             return (least,)
         unit, most = sizes[len(sizes) // 2], sum(sizes) // 2
@@ -92,56 +94,64 @@ class Levels:
             return self.everything, Schedule(idle, [], [], timing)
         best: tuple[Level, Schedule] | None = None
         for ring_bytes in self.rings_bytes:
-            levels, floors = self._levels(ring_bytes)
-            for level, floor_ns in zip(reversed(levels), reversed(floors), strict=True):
-                if level.cost_bytes > allowed_bytes:
-                    continue
-                if best is not None and floor_ns >= best[1].timing.step_ns:
+            place = self._choice.minimum_bytes - self._choice.ring_bytes + ring_bytes
+            if place > allowed_bytes:
+                break
+            if best and self._least_ns(allowed_bytes - place) >= best[1].timing.step_ns:
+                break  # a larger ring leaves still less for what stays
+            order = self._choice.order(ring_bytes)
+            kept_bytes = self._kept_bytes(ring_bytes)
+            most = bisect_right(kept_bytes, allowed_bytes - place) - 1
+            for kept in range(most, -1, -1):
+                above = kept_bytes[min(kept + 1, len(order))]
+                if best and self._least_ns(above) >= best[1].timing.step_ns:
                     break
-                schedule = self._play(level)
-                if best is None or schedule.timing.step_ns < best[1].timing.step_ns:
-                    best = (level, schedule)
+                for extra in self._beside(
+                    order, kept, allowed_bytes - place - kept_bytes[kept]
+                ):
+                    cost = place + kept_bytes[kept] + sum(self._sizes[u] for u in extra)
+                    level = Level((*order[:kept], *extra), ring_bytes, cost)
+                    if best and self._floor_ns(level) >= best[1].timing.step_ns:
+                        continue
+                    schedule = self._play(level)
+                    if best is None or schedule.timing.step_ns < best[1].timing.step_ns:
+                        best = (level, schedule)
         assert best is not None
         return best
 
-    def _levels(self, ring_bytes: int) -> tuple[list[Level], list[int]]:
-        """Levels with a ring, cost rising, and for each a time that neither it nor one
-        before it can beat."""
+    def _kept_bytes(self, ring_bytes: int) -> list[int]:
+        """Bytes of the first units of a ring's order: none, one, and so on."""
         found = self._known.get(ring_bytes)
-        if found is not None:
-            return found
-        order = self._choice.order(ring_bytes)
-        sizes = [self._units[u].size_bytes for u in order]
-        large = sorted(sizes)[len(sizes) // 2] * _LARGE
-        cost = self._choice.minimum_bytes - self._choice.ring_bytes + ring_bytes
-        levels: list[Level] = []
-        for kept, size in enumerate((*sizes, 0)):
-            levels.append(Level(order[:kept], ring_bytes, cost))
-            if size > large:
-                levels.extend(self._before_large(kept, order, sizes, ring_bytes, cost))
-            cost += size
-        levels = [x for x in levels if x.cost_bytes < self._choice.everything_bytes]
-        floors = [self._floor_ns(level) for level in levels]
-        floors = list(accumulate(floors, min))
-        self._known[ring_bytes] = levels, floors
-        return levels, floors
+        if found is None:
+            sizes = (self._sizes[u] for u in self._choice.order(ring_bytes))
+            found = self._known[ring_bytes] = list(accumulate(sizes, initial=0))
+        return found
 
-    @staticmethod
-    def _before_large(
-        kept: int, order: Sequence[int], sizes: Sequence[int], ring_bytes: int, cost_bytes: int
-    ) -> Iterator[Level]:
-        """Levels for budgets that cannot yet pay the large unit next in the order: later
-        ones stay instead, as long as all of them are smaller than it."""
-        extra: list[int] = []
-        total = 0
-        for later in range(kept + 1, len(sizes)):
-            if len(extra) == _MOST_EXTRA:
-                return
-            if total + sizes[later] >= sizes[kept]:
-                continue
-            extra.append(order[later])
-            total += sizes[later]
-            yield Level((*order[:kept], *extra), ring_bytes, cost_bytes + total)
+    def _beside(
+        self, order: Sequence[int], kept: int, left_bytes: int
+    ) -> Iterator[tuple[int, ...]]:
+        """What may stay beside the first `kept` of an order, most bytes first.
+
+        Where the next unit is large, later ones may stay instead of it, as long as all of
+        them are smaller than it: for budgets that cannot pay it.
+        """
+        if kept < len(order) and self._sizes[order[kept]] > self._large_bytes:
+            extra: list[int] = []
+            total = 0
+            steps: list[tuple[int, ...]] = []
+            for unit in order[kept + 1 :]:
+                size = self._sizes[unit]
+                if len(extra) == _MOST_EXTRA:
+                    break
+                if total + size >= self._sizes[order[kept]]:
+                    continue
+                total += size
+                extra.append(unit)
+                if total > left_bytes:
+                    break
+                steps.append(tuple(extra))
+            yield from reversed(steps)
+        yield ()
 
     def _streams(self, level: Level) -> list[bool]:
         """For each unit whether it streams."""
@@ -151,6 +161,29 @@ class Levels:
         for unit in level.stays:
             streams[unit] = False
         return streams
+
+    @cached_property
+    def _large_bytes(self) -> float:
+        """What a unit is large from."""
+        sizes = sorted(self._sizes[u] for u in self._choice.rest)
+        return sizes[len(sizes) // 2] * _LARGE
+
+    @cached_property
+    def _largest_bytes(self) -> int:
+        return max(self._sizes[u] for u in self._choice.rest)
+
+    @cached_property
+    def _rest_bytes(self) -> int:
+        return sum(self._sizes[u] for u in self._choice.rest)
+
+    def _least_ns(self, kept_bytes: int) -> int:
+        """A time that no level beats which keeps so many bytes or fewer."""
+        problem, profile = self._problem, self._problem.profile
+        left = max(0, self._rest_bytes - kept_bytes)
+        transfers = -(-left // self._largest_bytes)
+        busy = transfers * profile.fetch_overhead_ns + int(left * 1e9 / profile.link_bytes_per_s)
+        busy -= len(self._units)  # each transfer is rounded down
+        return max(busy, problem.compute_ns + int(busy * profile.contention))
 
     @cached_property
     def _busy_ns(self) -> list[int]:
@@ -170,7 +203,7 @@ class Levels:
             return known
         streams = self._streams(level)
         events = fewer(self._choice.events, streams)
-        transfers = transfers_of(events, [u.size_bytes for u in self._units])
+        transfers = transfers_of(events, self._sizes)
         place_ring(transfers, level.ring_bytes, events)
         timing = simulate(events, transfers, self._problem.profile)
         schedule = self._played[key] = Schedule(streams, events, transfers, timing)

@@ -9,7 +9,7 @@ import pytest
 from plan_checks import allocated_bytes, check_plan
 
 from headrace.base.errors import HeadraceError
-from headrace.plan import planner
+from headrace.plan import levels, planner
 from headrace.plan.model import PlannedDispatch
 from headrace.plan.profile import Profile
 
@@ -102,7 +102,7 @@ def test_a_bound_link_is_kept_busy():
         assert prediction.step_ns <= 1.1 * max(prediction.compute_ns, link_ns)
 
 
-def test_a_deeper_ring_brings_late_weights_while_early_layers_compute():
+def test_a_deeper_ring_brings_late_weights_while_early_layers_compute(monkeypatch):
     """A network like ResNet: two thirds of the computing need a sixteenth of the weights."""
     profile = Profile(
         link_bytes_per_s=5e10,
@@ -116,14 +116,17 @@ def test_a_deeper_ring_brings_late_weights_while_early_layers_compute():
         chains.Layer((n,), None, 32_000_000 if n < 32 else 8_000_000, (n,), n + 1)
         for n in range(96)
     ]
-    prepared = prepare(chains.build(layers, sizes, [4096] * 97), profile)
+    module = chains.build(layers, sizes, [4096] * 97)
+    prepared = prepare(module, profile)
     budget = prepared.stored_bytes * 6 // 10
-    levels = prepared.levels
-    least = [x for x in levels._levels(levels.rings_bytes[0])[0] if x.cost_bytes <= budget]
     plan = prepared.plan(budget)
-    assert levels._play(least[-1]).timing.step_ns > 1.1 * prepared.compute_ns
     assert plan.prediction.step_ns < 1.03 * prepared.compute_ns
-    assert plan.ring_bytes > 4 * levels.rings_bytes[0]
+    least, *deeper = prepared.levels.rings_bytes
+    assert plan.ring_bytes > 4 * least
+    monkeypatch.setattr(levels, "_DEPTHS", (0,))
+    shallow = prepare(module, profile).plan(budget)
+    assert shallow.ring_bytes == least and deeper
+    assert shallow.prediction.step_ns > 1.1 * prepared.compute_ns
 
 
 def test_slices_hold_back_only_what_they_read():

@@ -118,7 +118,12 @@ def _opened(path: str, archive: bool = False) -> Any:
     try:
         found = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError, BadZipFile) as wrong:
-        raise error("HR0304", f"cannot read '{path}'", notes=str(wrong)) from wrong
+        raise error(
+            "HR0304",
+            f"cannot read '{path}'",
+            notes=str(wrong),
+            helps="give a file that numpy.save or numpy.savez wrote, without Python objects",
+        ) from wrong
     if isinstance(found, np.ndarray) == archive:
         what = "one array, and is named .npz" if archive else "several arrays: name it .npz"
         raise error("HR0304", f"cannot read '{path}'", notes=f"it holds {what}")

@@ -101,6 +101,7 @@ def open_artifact(path: str | os.PathLike[str]) -> Artifact:
             "the compiled model cannot be read",
             at=name,
             notes=problem.strerror or str(problem),
+            helps="give the path of a file that `headrace compile` wrote",
         ) from problem
 
 
@@ -148,7 +149,12 @@ def _damaged(path: str, fact: str, *notes: str) -> HeadraceError:
 def _read_header(file: IO[bytes], path: str) -> Header:
     data = file.read(container.HEADER_BYTES)
     if data[: len(container.MAGIC)] != container.MAGIC:
-        raise error("HR3103", "this is no .hrx file", at=path)
+        raise error(
+            "HR3103",
+            "the file is empty" if not data else "this is no .hrx file",
+            at=path,
+            helps="give a file that `headrace compile` wrote",
+        )
     if len(data) < container.HEADER_BYTES:
         raise _damaged(path, "the file ends inside its header")
     _, version, flags = container.unpack_prefix(data)

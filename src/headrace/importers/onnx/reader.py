@@ -53,6 +53,10 @@ def load(path: Path, options: ImportOptions | None = None) -> Model:
         raise error(
             "HR1101", f"the file cannot be read: {wrong.strerror}", at=str(path)
         ) from wrong
+    if not data:
+        raise error(
+            "HR1102", "the file is empty", at=str(path), helps="copy or export the file again"
+        )
     model = ModelProto()
     try:
         model.ParseFromString(data)
@@ -62,6 +66,7 @@ def load(path: Path, options: ImportOptions | None = None) -> Model:
             "the file is no ONNX model, or is damaged",
             at=str(path),
             notes=str(wrong),
+            helps="copy or export the file again",
         ) from wrong
     chosen = options or ImportOptions()
     return import_model(
@@ -128,7 +133,12 @@ def _opsets(model: ModelProto, name: str) -> dict[str, int]:
     if version is None:
         if model.opset_import:
             return opsets
-        raise error("HR1103", "the model names no operator set", at=name)
+        raise error(
+            "HR1103",
+            "the model names no operator set",
+            at=name,
+            helps="export it again: `opset_import` must name the versions of its operators",
+        )
     if version > NEWEST_OPSET:
         raise error(
             "HR1103",

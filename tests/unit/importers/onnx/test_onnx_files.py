@@ -263,3 +263,19 @@ def test_a_constant_condition_takes_one_branch(taken: bool) -> None:
     proto = model_of([node], {"x": _WIDE, "c": np.array(taken)}, ["y"])
     result = run(import_model(proto), {"x": _WIDE, "c": np.array(taken)})["y"]
     np.testing.assert_array_equal(result, -_WIDE if taken else _WIDE)
+
+
+@pytest.mark.parametrize(
+    ("data", "fact"),
+    [
+        (b"", "HR1102.*the file is empty"),
+        (b"\xff" * 40, "HR1102.*is no ONNX model"),
+        (onnx.ModelProto(ir_version=8).SerializeToString(), "HR1103.*names no operator set"),
+    ],
+)
+def test_what_is_no_model_says_what_to_do(data: bytes, fact: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(data)
+    with pytest.raises(HeadraceError, match=fact) as refused:
+        load(path)
+    assert refused.value.diagnostics[0].helps

@@ -25,7 +25,9 @@ import onnx
 from onnx.backend.base import Backend, BackendRep
 
 from headrace import api
+from headrace.backend_strings import StringRep
 from headrace.base.errors import HeadraceError
+from headrace.importers.onnx.strings.split import split_at_strings
 from headrace.importers.onnx.structures import gathered, is_structured
 from headrace.runtime.module import Module
 from headrace.runtime.report import Report
@@ -247,8 +249,10 @@ class HeadraceBackend(Backend):
         return cls.supports_device(device)
 
     @classmethod
-    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> HeadraceRep:
-        """Compiles a model and loads it.
+    def prepare(
+        cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any
+    ) -> HeadraceRep | StringRep:
+        """Compiles a model and loads it; what it does with strings runs on the host.
 
         Args:
             model: the protobuf, weights within.
@@ -259,7 +263,11 @@ class HeadraceBackend(Backend):
             HeadraceError: as `headrace.compile` and `headrace.load`.
         """
         options = {k: v for k, v in kwargs.items() if k in _LOAD_OPTIONS}
-        return HeadraceRep(model, _DEVICES.get(device, device.lower()), options)
+        target = _DEVICES.get(device, device.lower())
+        parts = split_at_strings(model)
+        if parts is not None:
+            return StringRep(parts, lambda rest: HeadraceRep(rest, target, options))
+        return HeadraceRep(model, target, options)
 
     @classmethod
     def run_model(
@@ -318,7 +326,7 @@ class HeadraceBackend(Backend):
 
 
 is_compatible: Callable[..., bool] = HeadraceBackend.is_compatible
-prepare: Callable[..., HeadraceRep] = HeadraceBackend.prepare
+prepare: Callable[..., HeadraceRep | StringRep] = HeadraceBackend.prepare
 run_model: Callable[..., tuple[Any, ...]] = HeadraceBackend.run_model
 run_node: Callable[..., tuple[Any, ...]] = HeadraceBackend.run_node
 supports_device: Callable[[str], bool] = HeadraceBackend.supports_device

@@ -32,6 +32,7 @@ from statistics import median
 from typing import Any
 
 from headrace.backend import HeadraceBackend, HeadraceRep
+from headrace.backend_strings import StringRep
 from headrace.base.errors import HeadraceDefect, HeadraceError
 
 CASE_TIMEOUT_S = 120
@@ -69,11 +70,11 @@ class Result:
 class Recording(HeadraceBackend):
     """The backend, which keeps what it prepared last; every test runs on `on`."""
 
-    last: HeadraceRep | None = None
+    last: HeadraceRep | StringRep | None = None
     on = "CPU"
 
     @classmethod
-    def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> HeadraceRep:
+    def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> HeadraceRep | StringRep:
         """As the backend's."""
         cls.last = None
         cls.last = super().prepare(model, cls.on, **kwargs)

@@ -31,10 +31,12 @@ def element_dtype(code: int, at: str) -> DType:
         return from_numpy(helper.tensor_dtype_to_np_dtype(code))
     except (KeyError, ValueError, TypeError):
         names = {number: name for name, number in TensorProto.DataType.items()}
+        cure = "headrace.backend runs what computes on strings on the host"
         raise error(
             "HR1110",
             f"element type {names.get(code, code)} is not supported",
             at=at,
+            helps=cure if code == TensorProto.STRING else "",
         ) from None
 
 

@@ -181,7 +181,9 @@ class Levels:
         problem, profile = self._problem, self._problem.profile
         left = max(0, self._rest_bytes - kept_bytes)
         transfers = -(-left // self._largest_bytes)
-        busy = transfers * profile.fetch_overhead_ns + int(left * 1e9 / profile.link_bytes_per_s)
+        busy = transfers * profile.fetch_overhead_ns + int(
+            left * 1e9 / profile.link_bytes_per_s
+        )
         busy -= len(self._units)  # each transfer is rounded down
         return max(busy, problem.compute_ns + int(busy * profile.contention))
 

@@ -63,6 +63,9 @@ def stream_inline(device: Any) -> None:
     """Makes an opened device stream by this."""
     vulkan_weights.streamer_of = InlineStreamer  # pyright: ignore
     device.stream_code = _NoCode()
+    # Here copies stand where gates do: barriers among kernels must hold those too.
+    calls, barrier = device.calls, device.calls.barrier
+    calls.barrier = lambda command, among_kernels=False: barrier(command)
 
 
 class _NoCode:

@@ -118,6 +118,16 @@ def test_barriers_stand_only_where_bytes_meet():
     assert hazards.needs_barrier((), (b,))  # write after write
 
 
+def test_a_barrier_is_wide_only_beside_copies():
+    a, b = Range(1, 0, 64), Range(1, 64, 128)
+    hazards = Hazards()
+    assert not hazards.needs_barrier((a,), (b,))
+    assert hazards.needs_barrier((b,), (a,)) and hazards.among_kernels
+    assert hazards.needs_barrier((a,), (b,), copies=True) and not hazards.among_kernels
+    assert hazards.needs_barrier((b,), (a,)) and not hazards.among_kernels
+    assert hazards.needs_barrier((a,), (b,)) and hazards.among_kernels
+
+
 # -- memory ------------------------------------------------------------------------------
 
 
@@ -265,7 +275,7 @@ def test_the_layer_sees_a_barrier_that_is_missing(tmp_path):
         "import sys, onnx, numpy, headrace\n"
         "from tests.models import builders\n"
         "from headrace.runtime.drivers.vulkan_commands import Hazards\n"
-        "Hazards.needs_barrier = lambda *_: False\n"
+        "Hazards.needs_barrier = lambda *_, **__: False\n"
         "onnx.save(builders.mlp_chain(3, 64), sys.argv[1] + '/m.onnx')\n"
         "path = headrace.compile(sys.argv[1] + '/m.onnx', sys.argv[1] + '/m.hrx', targets=['vulkan'])\n"
         "with headrace.load(path, 'vulkan') as m: m(numpy.ones((1, 64), numpy.float32))\n"

@@ -49,9 +49,9 @@ class StreamingRecorder:
             if alone is not None:
                 self._barrier(command)
                 self._streamer.record_gate(command, alone)
-                self._barrier(command)
+                self._barrier(command, self._commands.copies(number))
             self._together(command, number, beside)
-        self._barrier(command)
+        self._barrier(command, copies=True)
         self._streamer.record_gate(command, Gate(len(self._plan.commands)), ends=True)
         self._commands.record_externals(command, self._sides[1], True, self._hazards)
         calls.barrier_for_host(command)
@@ -61,21 +61,23 @@ class StreamingRecorder:
         run.batches.append((calls.queue, submission.info, 1))
         return run
 
-    def _barrier(self, command: int) -> None:
-        self._calls.barrier(command)
-        self._hazards.clear()
+    def _barrier(self, command: int, copies: bool = False) -> None:
+        self._hazards.clear(copies)
+        self._calls.barrier(command, self._hazards.among_kernels)
 
     def _together(self, command: int, number: int, gate: Gate | None) -> None:
         """Records a command and the gate that runs beside it."""
         reads, writes = self._commands.touches(number)
         if gate is not None and number + 1 < len(self._plan.commands) and gate.row >= 0:
             writes = (*writes, *self._arriving(number + 1))
-        if self._hazards.needs_barrier(reads, writes):
-            self._calls.barrier(command)
+        copies = self._commands.copies(number)
+        if self._hazards.needs_barrier(reads, writes, copies):
+            self._calls.barrier(command, self._hazards.among_kernels)
         elif gate is not None and gate.done:
             # What it says is done must be done.
-            self._barrier(command)
-            self._hazards.needs_barrier(reads, writes)
+            self._hazards.clear(copies)
+            self._calls.barrier(command, self._hazards.among_kernels)
+            self._hazards.needs_barrier(reads, writes, copies)
         if gate is not None:
             self._streamer.record_gate(command, gate)
         self._commands.emit(number, command)

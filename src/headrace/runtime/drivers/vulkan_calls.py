@@ -27,7 +27,7 @@ _WHOLE_SIZE = 0xFFFFFFFFFFFFFFFF
 _ALL_STAGES = 0x10000
 _COMPUTE_STAGE, _TRANSFER_STAGES, _HOST_STAGE = 0x800, 0x1000, 0x4000
 _MEMORY_READ, _MEMORY_WRITE = 0x8000, 0x10000
-_SHADER_WRITE, _TRANSFER_WRITE, _HOST_READ = 0x40, 0x1000, 0x2000
+_STORAGE_READ, _STORAGE_WRITE, _HOST_READ = 1 << 33, 1 << 34, 0x2000
 _SPIN_NS = 300_000
 """A GPU's step is asked for so long before the thread sleeps: waking takes 20 us and more."""
 
@@ -305,8 +305,19 @@ class VulkanCalls:
         wish = made(vk.VkBufferDeviceAddressInfo, buffer=buffer.handle)
         return self._library.vkGetBufferDeviceAddress(self.handle, pointer(wish))
 
-    def barrier(self, command: int) -> None:
-        """Records: what came before is seen by what comes after, in kernels and copies."""
+    def barrier(self, command: int, among_kernels: bool = False) -> None:
+        """Records: what came before is seen by what comes after, in kernels and copies.
+
+        Args:
+            among_kernels: nothing is copied or filled on either side.
+        """
+        if among_kernels:
+            barrier = self._barrier
+            barrier.srcStageMask = barrier.dstStageMask = _COMPUTE_STAGE
+            barrier.srcAccessMask = _STORAGE_WRITE
+            barrier.dstAccessMask = _STORAGE_READ | _STORAGE_WRITE
+            self._library.vkCmdPipelineBarrier2(command, pointer(self._dependency))
+            return
         stages = _COMPUTE_STAGE | _TRANSFER_STAGES
         self._record_barrier(command, _MEMORY_WRITE, stages, _MEMORY_READ | _MEMORY_WRITE)
 

@@ -31,23 +31,39 @@ _LEAST_RANGE_BYTES = 4
 
 
 class Hazards:
-    """What was read and written since the last barrier."""
+    """What was read and written since the last barrier.
+
+    Attributes:
+        among_kernels: whether nothing but kernels stood on either side of the barrier that
+            was asked for last.
+    """
 
     def __init__(self) -> None:
         self._reads: list[Range] = []
         self._writes: list[Range] = []
+        self._copies = False
+        self.among_kernels = False
 
-    def needs_barrier(self, reads: Sequence[Range], writes: Sequence[Range]) -> bool:
-        """Whether these must wait for what came before; notes them either way."""
+    def needs_barrier(
+        self, reads: Sequence[Range], writes: Sequence[Range], copies: bool = False
+    ) -> bool:
+        """Whether these must wait for what came before; notes them either way.
+
+        Args:
+            copies: they are a copy's or a fill's.
+        """
         found = _meet((*reads, *writes), self._writes) or _meet(writes, self._reads)
         if found:
-            self.clear()
+            self.clear(copies)
+        self._copies = self._copies or copies
         self._reads += reads
         self._writes += writes
         return found
 
-    def clear(self) -> None:
-        """A barrier stands here."""
+    def clear(self, copies: bool = False) -> None:
+        """A barrier stands here; `copies`: before a copy or a fill."""
+        self.among_kernels = not (self._copies or copies)
+        self._copies = False
         self._reads.clear()
         self._writes.clear()
 
@@ -269,14 +285,19 @@ class Commands:
 
     def record(self, number: int, command: int, hazards: Hazards) -> None:
         """Records one of the plan's commands, behind a barrier where it needs one."""
-        if hazards.needs_barrier(*self.touches(number)):
-            self._calls.barrier(command)
+        if hazards.needs_barrier(*self.touches(number), copies=self.copies(number)):
+            self._calls.barrier(command, hazards.among_kernels)
         self.emit(number, command)
 
     def touches(self, number: int) -> tuple[Sequence[Range], Sequence[Range]]:
         """What one of the plan's commands reads, and what it writes."""
         recorded = self._made[number]
         return ((), ()) if recorded is None else (recorded.reads, recorded.writes)
+
+    def copies(self, number: int) -> bool:
+        """Whether one of the plan's commands is a copy or a fill."""
+        recorded = self._made[number]
+        return recorded is not None and not isinstance(recorded.what, _Launch)
 
     def emit(self, number: int, command: int) -> None:
         """Records one of the plan's commands, whatever came before."""
@@ -309,7 +330,7 @@ class Commands:
                 continue
             host, device = _range(external.host, size), _range(external.device, size)
             source, target = (device, host) if to_host else (host, device)
-            if hazards.needs_barrier((source,), (target,)):
+            if hazards.needs_barrier((source,), (target,), copies=True):
                 self._calls.barrier(command)
             self._calls.copy(
                 command, (target.buffer, target.begin), (source.buffer, source.begin), size

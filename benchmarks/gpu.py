@@ -1,6 +1,8 @@
 """Speed, streaming and prediction on a GPU, one table a part, each resumable.
 
     python benchmarks/gpu.py decoder --folder DIR     # 7.0 GB of bf16 weights, made there
+    python benchmarks/gpu.py packed --folder DIR      # the same packed, beside the plain one
+    python benchmarks/gpu.py memory --folder DIR      # leaks, and a process that holds memory
 
 Needs the extra `headrace[cuda]`, and torch for the peers and for the rates of the machine.
 What is built lies in the folder and is taken again; so a part that was stopped goes on. The
@@ -21,6 +23,8 @@ from typing import Any
 
 import numpy as np
 
+import gpu_memory
+import gpu_packed
 import headrace
 from decoder import Shape, write_decoder
 
@@ -75,9 +79,28 @@ def _build(folder: Path, shape: Shape) -> Path:
     headrace.compile(source, output, targets=["cuda:sm_90"], dims={"tokens": (1, 2048)})
     done = time.perf_counter()
     print(f"model written in {written - begin:.0f} s, compiled in {done - written:.0f} s")
-    (folder / "weights.bin").unlink()
-    source.unlink()
     return output
+
+
+def _ids(shape: Shape) -> Any:
+    return np.random.default_rng(1).integers(0, shape.vocabulary, (1, max(TOKENS)))
+
+
+def packed_decoder(folder: Path, shape: Shape) -> None:
+    """Row 2."""
+    plain, path = _build(folder, shape), folder / "packed.hrx"
+    if not path.exists():
+        gpu_packed.build_packed(folder / "decoder.onnx", path)
+    link = link_bytes_per_second()
+    print(f"link {link / 1e9:.1f} GB/s")
+    _torch().cuda.empty_cache()
+    gathered = 2 * shape.vocabulary * shape.hidden
+    gpu_packed.packed(plain, path, _ids(shape), gathered, link, _steps)
+
+
+def memory(folder: Path, shape: Shape) -> None:
+    """Row 10."""
+    gpu_memory.memory(_build(folder, shape), _ids(shape)[:, :1])
 
 
 def _steps(module: Any, ids: Any, count: int) -> tuple[float, bytes]:
@@ -97,7 +120,7 @@ def decoder(folder: Path, shape: Shape) -> None:
     link, read = link_bytes_per_second(), read_bytes_per_second()
     print(f"link {link / 1e9:.1f} GB/s, device memory read at {read / 1e9:.0f} GB/s")
     _torch().cuda.empty_cache()
-    table = np.random.default_rng(1).integers(0, shape.vocabulary, (1, max(TOKENS)))
+    table = _ids(shape)
     print(
         "\n| tokens | budget | streamed | step | floor | step / floor | predicted / step | peak exact | same bits |"
     )
@@ -157,6 +180,8 @@ def _live_changes(module: Any, ids: Any, link: float) -> None:
 
 PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
     "decoder": lambda o: decoder(o.folder, Shape(layers=o.layers)),
+    "packed": lambda o: packed_decoder(o.folder, Shape(layers=o.layers)),
+    "memory": lambda o: memory(o.folder, Shape(layers=o.layers)),
 }
 
 

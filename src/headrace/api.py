@@ -62,6 +62,7 @@ def compile(
     targets: Sequence[str] = ("cpu",),
     level: int = 2,
     numerics: str = "fast",
+    pack: str = "none",
     dims: Mapping[str, DimensionChoice] | None = None,
     aliases: Mapping[str, str] | None = None,
     jobs: int | None = None,
@@ -78,6 +79,9 @@ def compile(
         targets: `cpu[:native|x86-64-v3|generic]`, `cuda:sm_90`, `vulkan`, ...
         level: 0 as written, 2 everything.
         numerics: `exact` adds in the order that `docs/numerics.md` says, for more time.
+        pack: which weights are stored without loss in fewer bytes, for targets whose kernels
+            read them so (cuda): `auto` the large ones that save a twelfth, `all` any that
+            save, `none`.
         dims: by name, what a dimension is fixed to, or its bounds (least, greatest).
         aliases: by the name of an input, the output that takes its place: state that a
             step updates where it stands. `*` in both names stands for the same text.
@@ -92,7 +96,8 @@ def compile(
     path, models = Path(output), given(model, aliases)
 
     def compile_to(place: Path) -> None:
-        _compile(models, place, targets, level, numerics, dims, jobs, progress, inspection)
+        asked = (targets, level, numerics, pack, dims, jobs, progress, inspection)
+        _compile(models, place, *asked)
 
     shows = inspection is not None and inspection.shows
     files = models.files
@@ -103,7 +108,8 @@ def compile(
 
     exact = "" if numerics == "fast" else numerics
     asked = {
-        "dims": sorted((dims or {}).items()), "aliases": models.aliases, "numerics": exact
+        "dims": sorted((dims or {}).items()), "aliases": models.aliases, "numerics": exact,
+        "pack": "" if pack == "none" else pack,
     }  # fmt: skip
     choices = {name: choice for name, choice in asked.items() if choice}
     return compiled_once(files, path, targets, level, choices, compile_to)
@@ -115,6 +121,7 @@ def _compile(
     targets: Sequence[str],
     level: int,
     numerics: str,
+    pack: str,
     dims: Mapping[str, DimensionChoice] | None,
     jobs: int | None,
     progress: Progress | None,
@@ -128,6 +135,7 @@ def _compile(
         targets=targets,
         level=level,
         numerics=numerics,
+        pack=pack,
         dims=dims,
         jobs=jobs,
         progress=progress,
@@ -143,6 +151,7 @@ def compile_parts(
     level: int,
     dims: Mapping[str, DimensionChoice] | None,
     numerics: str = "fast",
+    pack: str = "none",
     jobs: int | None = None,
     progress: Progress | None = None,
     inspection: Inspection | None = None,
@@ -150,13 +159,15 @@ def compile_parts(
     """All of `compile` but the writing; see there."""
     from headrace.artifact.schema import Provenance
     from headrace.assemble import assemble
+    from headrace.flow.layouts.packing import check_mode
     from headrace.pipeline import compile_to
     from headrace.translation import tasks_of, translate
 
     found = _targets(targets, numerics)
+    check_mode(pack, found)
     imported = models.load(dims or {})
     digest = models.digest()
-    made = compile_to(imported, "hal", _options(found, level, numerics, inspection))
+    made = compile_to(imported, "hal", _options(found, level, numerics, pack, inspection))
     tasks = [t for module in made.classes.values() for t in tasks_of(module.ir, found)]
     codes = translate(tasks, found, jobs, progress)
     provenance = Provenance(
@@ -164,7 +175,7 @@ def compile_parts(
         source=models.source,
         source_digest=digest,
         targets=tuple(t.name for t in found),
-        options=(("level", str(level)), ("numerics", numerics)),
+        options=(("level", str(level)), ("numerics", numerics), ("pack", pack)),
     )
     parts, weights = assemble(
         made.classes,
@@ -258,7 +269,7 @@ def compile_to_text(
     from headrace.ir.text import print_module
     from headrace.pipeline import compile_to
 
-    options = _options(_targets(targets, numerics), level, numerics, inspection)
+    options = _options(_targets(targets, numerics), level, numerics, "none", inspection)
     made = compile_to(given(model, aliases).load(dims or {}), phase, options)
     texts = [
         (f"// device class: {name}\n" if name else "") + print_module(module.ir)
@@ -276,20 +287,26 @@ def compile_cached(model: Path, device: str, progress: Progress | None = None) -
     target = device.partition(":")[0]
 
     def compile_to(path: Path) -> None:
-        _compile(given(model), path, (target,), 2, "fast", None, None, progress, None)
+        _compile(given(model), path, (target,), 2, "fast", "none", None, None, progress, None)
 
     return compiled_once((("", model),), None, (target,), 2, {}, compile_to)
 
 
 def _options(
-    targets: Sequence[Target], level: int, numerics: str, inspection: Inspection | None
+    targets: Sequence[Target],
+    level: int,
+    numerics: str,
+    pack: str,
+    inspection: Inspection | None,
 ) -> Any:
     from headrace.pipeline import Options
 
     if inspection is not None:
         inspection.check_names()
     observer = inspection.observe if inspection is not None else None
-    return Options(tuple(targets), level, numerics, after_pass=observer, after_phase=observer)
+    return Options(
+        tuple(targets), level, numerics, pack, after_pass=observer, after_phase=observer
+    )
 
 
 def _targets(names: Sequence[str], numerics: str) -> tuple[Target, ...]:

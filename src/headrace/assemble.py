@@ -20,6 +20,7 @@ from xdsl.ir import Block, BlockArgument, SSAValue
 from headrace.artifact import schema
 from headrace.artifact.writer import ModuleParts, WeightSpec
 from headrace.base.errors import error
+from headrace.base.exponent_codes import ExponentCodes
 from headrace.base.parameters import ExpressionSource, Source, size_bytes
 from headrace.base.symbols import ZERO, Expr, product
 from headrace.hal import dialect as hal
@@ -166,7 +167,10 @@ class _Weights:
         self._join_equal()
         found: list[WeightSpec] = []
         for use in self._uses:
-            logical = use.source
+            logical, codes = use.source, None
+            if isinstance(logical, ExpressionSource) and logical.operation == "exponent_codes":
+                codes = ExponentCodes(**dict(logical.attributes))
+                logical = logical.operands[0]
             if isinstance(logical, ExpressionSource) and logical.operation == "pack":
                 logical = logical.operands[0]
             if isinstance(logical, ExpressionSource) and logical.operation == "winograd":
@@ -184,6 +188,7 @@ class _Weights:
                     logical.shape,
                     row,
                     len(use.steps),
+                    codes,
                 )
             )
         return found

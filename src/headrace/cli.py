@@ -50,6 +50,13 @@ def cli() -> None:
 @TARGETS
 @LEVEL
 @NUMERICS
+@click.option(
+    "--pack",
+    type=click.Choice(["auto", "all", "none"]),
+    default="none",
+    show_default=True,
+    help="Which weights take fewer bytes, without loss (cuda reads them so, others do not).",
+)
 @DIMS
 @click.option(
     "--alias",
@@ -73,6 +80,7 @@ def compile_command(
     targets: tuple[str, ...],
     level: int,
     numerics: str,
+    pack: str,
     dims: tuple[str, ...],
     aliases: tuple[str, ...],
     phase: str | None,
@@ -113,6 +121,7 @@ def compile_command(
             targets=targets,
             level=level,
             numerics=numerics,
+            pack=pack,
             dims=parse_dims(dims),
             aliases=pairs,
             jobs=jobs,

@@ -168,12 +168,13 @@ def describe_artifact(
                 "dtype": w.dtype.name,
                 "shape": list(w.shape),
                 "bytes": w.size_bytes,
+                "packed": w.codes is not None,
             }
             for w in module.weights
         ]
         lines += [
             f"  {w.name}: {'x'.join(map(str, w.shape)) or 'scalar'} {w.dtype.name}, "
-            f"{format_bytes(w.size_bytes)} at {w.offset_bytes}"
+            f"{format_bytes(w.size_bytes)}{' packed' if w.codes else ''} at {w.offset_bytes}"
             for w in module.weights
         ]
     if disassemble:

@@ -75,7 +75,7 @@ STEPS = (
     Step("flow", "flow-deduplicate-executables", "one executable for equal bodies", _OPTIMISED),
     Step("stream", "flow-convert-to-kernels", "from here a body is one unscheduled kernel"),
     Step(
-        "stream", "flow-assign-layouts{level={level}}",
+        "stream", "flow-assign-layouts{level={level} pack={pack}}",
         "how values stand in memory is a wish of the targets of a class", per_class=True,
     ),
     Step("stream", "flow-deduplicate-executables", "layouts made equals differ, and alike", _OPTIMISED),
@@ -105,6 +105,7 @@ class Options:
         targets: what to compile for.
         level: 0 one dispatch per operation group as written, 2 everything.
         numerics: `fast` or `exact` (`kernel.target.NUMERICS`).
+        pack: which weights are stored packed (`flow.layouts.packing.MODES`).
         after_pass, after_phase: called with each module as it stands then; once per
             device class where there are several, with `@class` behind the name.
     """
@@ -112,6 +113,7 @@ class Options:
     targets: tuple[Target, ...]
     level: int = 2
     numerics: str = "fast"
+    pack: str = "none"
     after_pass: Observer | None = None
     after_phase: Observer | None = None
 
@@ -220,7 +222,7 @@ def compile_to(model: Model, phase: str, options: Options) -> Compilation:
             if step.rounds and options.numerics == "exact":
                 continue
             for name, module in made.modules().items():
-                run_pass(_pass(step, options.level, classes.get(name, ())), module)
+                run_pass(_pass(step, options, classes.get(name, ())), module)
                 _tell(options.after_pass, step.name.partition("{")[0], name, module)
         for name, module in made.modules().items():
             verify(current, module)
@@ -228,8 +230,9 @@ def compile_to(model: Model, phase: str, options: Options) -> Compilation:
     return made
 
 
-def _pass(step: Step, level: int, targets: Sequence[Target]) -> Pass:
-    made = make_pass(step.name.replace("{level}", str(level)))
+def _pass(step: Step, options: Options, targets: Sequence[Target]) -> Pass:
+    name = step.name.replace("{level}", str(options.level)).replace("{pack}", options.pack)
+    made = make_pass(name)
     if not step.per_class:
         return made
     return type(made)(**{**vars(made), "targets": tuple(targets)})

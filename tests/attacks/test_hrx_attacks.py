@@ -57,6 +57,10 @@ def put(owner, **fields):
     owner.update(fields)
 
 
+def codes(block, base=100, escapes=1):
+    return {"block": block, "base": base, "escapes": escapes}
+
+
 def nested(depth):
     block = {"commands": []}
     for _ in range(depth):
@@ -79,6 +83,14 @@ CHANGES = [
     (lambda v: put(v["weights"][0], step_bytes=-1), "negative"),
     (lambda v: put(v["weights"][0], shape=[-1]), "negative"),
     (lambda v: put(v["weights"][0], dtype="f31"), "no element type"),
+    (lambda v: put(v["weights"][0], codes=codes(31)), "cannot be packed as it says"),
+    (lambda v: put(v["weights"][0], codes=codes(1 << 40)), "cannot be packed as it says"),
+    (lambda v: put(v["weights"][0], codes=codes(32, base=256)), "cannot be packed as it says"),
+    (lambda v: put(v["weights"][0], codes=codes(32, escapes=257)), "packed as it says"),
+    (lambda v: put(v["weights"][0], codes=codes(32), dtype="f16"), "packed as it says"),
+    (lambda v: put(v["weights"][0], codes=codes(32, escapes=100)), "bytes, packed"),
+    (lambda v: put(v["weights"][0], codes=codes(32)), "cut inside its blocks"),
+    (lambda v: put(v["weights"][0], codes={"block": 32}), "lacks"),
     (lambda v: put(v["dimensions"][0], minimum=9, maximum=1), "empty range"),
     (lambda v: v["dimensions"].append(v["dimensions"][0]), "the same name"),
     (lambda v: v["programs"].append(v["programs"][0]), "the same device class"),

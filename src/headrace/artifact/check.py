@@ -8,6 +8,7 @@ the plan when the dimensions are known.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 from headrace.artifact.container import ALIGNMENT_BYTES, PAGE_BYTES
@@ -27,8 +28,10 @@ from headrace.artifact.schema import (
     Program,
     Specialisation,
     Variant,
+    Weight,
 )
 from headrace.base.dtypes import I64
+from headrace.base.exponent_codes import PACKED_DTYPES, ExponentCodes
 from headrace.base.symbols import Expr
 
 MAXIMUM_NESTING = 64
@@ -113,6 +116,8 @@ class _Checker:
                 and min(weight.shape, default=0) >= 0,
                 f"weight {weight.name} has a negative size",
             )
+            if weight.codes is not None:
+                self._check_codes(weight, weight.codes)
             if weight.size_bytes:
                 end = weight.offset_bytes + weight.size_bytes
                 placed.append((weight.offset_bytes, end, weight.digest))
@@ -122,6 +127,19 @@ class _Checker:
         ):
             same = (start, end, digest) == (other, other_end, other_digest)
             self._fact(same or other >= end, f"weights overlap at {other} in the pool")
+
+    def _check_codes(self, weight: Weight, codes: ExponentCodes) -> None:
+        """A packed weight is whole blocks of as many elements as it has."""
+        count = math.prod(weight.shape)
+        name = weight.name
+        if not codes.is_sound or weight.dtype.name not in PACKED_DTYPES or weight.row_bytes:
+            self._fact(False, f"weight {name} cannot be packed as it says")
+            return
+        packed = codes.packed_bytes(count, weight.dtype.size_bytes)
+        whole = count % codes.block == 0 and packed == weight.size_bytes
+        self._fact(whole, f"weight {name} has {weight.size_bytes} bytes, packed {packed}")
+        step = codes.block_bytes(weight.dtype.size_bytes)
+        self._fact(weight.step_bytes % step == 0, f"weight {name} is cut inside its blocks")
 
     # -- programs ---------------------------------------------------------------
 

@@ -13,9 +13,10 @@ from functools import cached_property
 from typing import Literal, TypeAlias, Union
 
 from headrace.base.dtypes import DType
+from headrace.base.exponent_codes import ExponentCodes
 from headrace.base.symbols import ONE, ZERO, Expr
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 Lifetime = Literal["external", "constant", "variable", "transient", "staging"]
 
@@ -300,6 +301,8 @@ class Weight:
         step_bytes: where it may be cut: multiples of this; 0 where it may not.
         row_bytes: size of a row of a table that kernels only gather rows from: it is
             never fetched whole, the rows used are read where they stand; 0 for others.
+        codes: how its elements are packed (`base/exponent_codes.py`), None for as they are.
+            It stays, streams and is read packed; `size_bytes` counts packed bytes.
     """
 
     name: str
@@ -310,6 +313,7 @@ class Weight:
     shape: tuple[int, ...]
     step_bytes: int = 0
     row_bytes: int = 0
+    codes: ExponentCodes | None = None
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ from headrace.artifact.schema import (
 )
 from headrace.base.dtypes import DType
 from headrace.base.errors import error
+from headrace.base.exponent_codes import ExponentCodes
 from headrace.base.parameters import Source
 
 _CHUNK_BYTES = 8 << 20
@@ -60,6 +61,7 @@ class WeightSpec:
         dtype, shape: logical, before layout.
         row_bytes: see `schema.Weight.row_bytes`.
         uses: how many commands read it.
+        codes: see `schema.Weight.codes`.
     """
 
     name: str
@@ -70,6 +72,7 @@ class WeightSpec:
     shape: tuple[int, ...]
     row_bytes: int = 0
     uses: int = 1
+    codes: ExponentCodes | None = None
 
 
 @dataclass(frozen=True)
@@ -220,6 +223,7 @@ class _PoolWriter:
                     spec.shape,
                     spec.step_bytes,
                     spec.row_bytes,
+                    spec.codes,
                 )
             self._layout.close()
         return tuple(found[i] for i in range(len(self._specs)))

@@ -30,6 +30,7 @@ from functools import cached_property
 from typing import Literal, TypeAlias, Union
 
 from headrace.base.dtypes import DType
+from headrace.base.exponent_codes import ExponentCodes
 from headrace.base.symbols import ONE, ZERO, Expr, as_expr, product
 
 Access = Literal["ro", "wo", "rw"]
@@ -62,6 +63,9 @@ class Layout:
         transform: what a weight was put through before it was laid out (`winograd`), empty
             for nothing. `dimensions` and `size` are then those of the transformed tensor,
             and only a family that knows the transform can read it.
+        codes: how a weight is packed (`base/exponent_codes.py`), None where its elements
+            stand as they are. Offsets and `size` count elements unpacked; blocks are whole
+            runs of them. Only targets that wish for it (`LayoutWish.packs`) read it.
     """
 
     dimensions: tuple[DimensionLayout, ...]
@@ -71,6 +75,13 @@ class Layout:
     halo_high: tuple[int, ...]
     halo_value: Scalar | None = None
     transform: str = ""
+    codes: ExponentCodes | None = None
+
+    def size_bytes(self, dtype: DType) -> Expr:
+        """Bytes of the whole buffer, packed where it is."""
+        if self.codes is None:
+            return self.size * dtype.size_bytes
+        return as_expr(self.codes.packed_bytes(self.size.value, dtype.size_bytes))
 
     @property
     def has_halo(self) -> bool:

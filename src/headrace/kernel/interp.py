@@ -16,6 +16,7 @@ import numpy as np
 
 from headrace.base.dtypes import DType
 from headrace.base.errors import error
+from headrace.base.exponent_codes import decode, encode
 from headrace.base.symbols import Expr, Operation
 from headrace.kernel.description import (
     Axis,
@@ -50,13 +51,14 @@ def evaluate(kernel: Kernel, buffers: Sequence[Any], dims: Mapping[str, int]) ->
     Args:
         kernel: what to compute.
         buffers: one flat numpy array an operand, in the operand's layout, of its element
-            type. Those of written operands are changed; their halos are written too.
+            type, of bytes where it is packed. Those of written operands are changed; their
+            halos are written too.
         dims: the value of every named dimension in `kernel.dims`.
 
     Raises:
         HeadraceDefect HR9301: a load or store falls outside its buffer.
     """
-    kernel, buffers = _untransformed(kernel, buffers, dims)
+    kernel, buffers = _untransformed(*_unpacked(kernel, buffers), dims)
     for n in kernel.outputs:
         _write_halo(buffers[n], kernel.operands[n], dims)
     sizes = [a.size.evaluate(dims) for a in kernel.outer]
@@ -72,18 +74,35 @@ def pack_operand(array: Any, operand: Operand, dims: Mapping[str, int]) -> Any:
     _write_halo(buffer, operand, dims)
     transform = operand.layout.transform
     buffer[_all_offsets(operand, dims)] = _TRANSFORMS[transform](array) if transform else array
-    return buffer
+    codes = operand.layout.codes
+    return buffer if codes is None else encode(buffer, codes)
 
 
 def unpack_operand(buffer: Any, operand: Operand, dims: Mapping[str, int]) -> Any:
     """The logical array that stands in a flat buffer in an operand's layout."""
-    array = buffer[_all_offsets(operand, dims)]
+    array = _elements(buffer, operand)[_all_offsets(operand, dims)]
     transform = operand.layout.transform
     return _INVERSES[transform](array) if transform else array
 
 
 _TRANSFORMS: dict[str, Callable[[Any], Any]] = {"winograd": winograd}
 _INVERSES: dict[str, Callable[[Any], Any]] = {"winograd": winograd_inverse}
+
+
+def _elements(buffer: Any, operand: Operand) -> Any:
+    codes, dtype = operand.layout.codes, operand.dtype
+    if codes is None:
+        return buffer
+    return decode(buffer, codes, dtype.size_bytes).view(dtype.numpy_dtype)
+
+
+def _unpacked(kernel: Kernel, buffers: Sequence[Any]) -> tuple[Kernel, Sequence[Any]]:
+    """Packed weights as their elements."""
+    if not any(o.layout.codes for o in kernel.operands):
+        return kernel, buffers
+    pairs = zip(buffers, kernel.operands, strict=True)
+    plain = (replace(o, layout=replace(o.layout, codes=None)) for o in kernel.operands)
+    return replace(kernel, operands=tuple(plain)), [_elements(b, o) for b, o in pairs]
 
 
 def _untransformed(

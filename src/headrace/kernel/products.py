@@ -298,7 +298,12 @@ def slice_rule(
     size = weight.layout.size.value
     if not step or not column.size.is_constant or step * column.size.value != size:
         return None
-    return SliceRule(load.operand, grid_axis, as_expr(step * tile * weight.dtype.size_bytes))
+    codes, width = weight.layout.codes, weight.dtype.size_bytes
+    if codes is None:
+        return SliceRule(load.operand, grid_axis, as_expr(step * tile * width))
+    if step * tile % codes.block:
+        return None
+    return SliceRule(load.operand, grid_axis, as_expr(codes.packed_bytes(step * tile, width)))
 
 
 def flat_size(axes: Sequence[Axis]) -> Expr:

@@ -29,6 +29,7 @@ class LayoutWish:
             for constants. `order` then lists the other dimensions.
         strict: the fast family is lost without it; else it is a preference.
         transform: `Layout.transform` of a weight; only together with `panel`.
+        packs: the target reads this weight packed too (`Layout.codes`).
     """
 
     order: tuple[int, ...]
@@ -38,6 +39,7 @@ class LayoutWish:
     panel: tuple[int, int] | None = None
     strict: bool = False
     transform: str = ""
+    packs: bool = False
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,11 @@ class Target(Protocol):
     @property
     def device_class(self) -> str:
         """Targets of one class share layouts and a program: `cpu`, `cuda`, `vulkan`."""
+        ...
+
+    @property
+    def packs_weights(self) -> bool:
+        """Whether some of its kernels read weights packed."""
         ...
 
     def with_numerics(self, numerics: str) -> Target:

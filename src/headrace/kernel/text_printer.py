@@ -69,6 +69,9 @@ def _layout_text(operand: Operand) -> str:
         text += f" value {print_scalar(layout.halo_value)}"
     if layout.transform:
         text += f" transform {layout.transform}"
+    if layout.codes is not None:
+        codes = layout.codes
+        text += f" codes {codes.block} {codes.base} {codes.escapes}"
     return text
 
 

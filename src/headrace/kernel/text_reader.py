@@ -8,6 +8,7 @@ import struct
 from functools import lru_cache
 
 from headrace.base.dtypes import BY_NAME, DType
+from headrace.base.exponent_codes import ExponentCodes
 from headrace.base.symbols import ZERO, Expr, parse_expr
 from headrace.kernel.description import (
     Axis,
@@ -272,6 +273,7 @@ _LAYOUT_STOPS = (
     "halo",
     "value",
     "transform",
+    "codes",
     "size",
     "}",
 )
@@ -298,7 +300,10 @@ def _read_layout(reader: _Reader) -> Layout:
         low, high = reader.integers(), reader.integers()
     value = reader.scalar() if reader.accept("value") else None
     transform = reader.word() if reader.accept("transform") else ""
-    return Layout(tuple(dimensions), offset, size, low, high, value, transform)
+    codes = None
+    if reader.accept("codes"):
+        codes = ExponentCodes(reader.integer(), reader.integer(), reader.integer())
+    return Layout(tuple(dimensions), offset, size, low, high, value, transform, codes)
 
 
 class _BodyReader:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from headrace.base.dtypes import I1, DType
 from headrace.base.errors import Diagnostic, Problems
+from headrace.base.exponent_codes import PACKED_DTYPES
 from headrace.base.symbols import ZERO, Expr, product
 from headrace.kernel.description import (
     Axis,
@@ -103,6 +104,8 @@ class _Checker:
             self.wrong(f"{where} is constant and written")
         if layout.transform and not operand.constant:
             self.wrong(f"{where} is transformed and no constant")
+        if layout.codes is not None and (problem := _codes_problem(operand)):
+            self.wrong(f"{where} is packed, but {problem}")
         sizes = [*operand.shape, layout.offset, layout.size]
         for dimension in layout.dimensions:
             sizes += [dimension.stride, dimension.tile_stride]
@@ -382,3 +385,20 @@ class _Checker:
         whole = total == wanted or wanted in counts
         if operand.access == "wo" and known and not whole:
             self.wrong(f"{total} of the {wanted} elements of '{operand.name}' are written")
+
+
+def _codes_problem(operand: Operand) -> str:
+    """Why a packed operand cannot be; empty for a sound one."""
+    layout, codes = operand.layout, operand.layout.codes
+    assert codes is not None
+    if not operand.constant:
+        return "no constant"
+    if operand.dtype.name not in PACKED_DTYPES:
+        return f"its elements are {operand.dtype}"
+    if layout.transform or layout.has_halo:
+        return "it is transformed or has a halo"
+    if not codes.is_sound:
+        return f"there are no codes {codes.block} {codes.base} {codes.escapes}"
+    if not layout.size.is_constant or layout.size.value % codes.block:
+        return "its elements are no whole blocks"
+    return ""

@@ -205,7 +205,7 @@ class Machine:
             part = buffers[resource][start : start + size]
             if len(part) != size:
                 raise error("HR9504", f"{op.name} reaches behind a resource", at=place_of(op))
-            views.append(part.view(operand.dtype.numpy_dtype))
+            views.append(part if operand.layout.codes else part.view(operand.dtype.numpy_dtype))
         return views
 
     def constants(self, op: DispatchOp, kernel: Kernel) -> dict[str, int]:

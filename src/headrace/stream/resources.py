@@ -32,7 +32,7 @@ def aligned(size_bytes: Expr) -> Expr:
 
 def layout_bytes(layout: Layout, dtype: DType) -> Expr:
     """Bytes a tensor takes in a layout, halo and padding included, not rounded."""
-    return layout.size * dtype.size_bytes
+    return layout.size_bytes(dtype)
 
 
 def operand_bytes(operand: Operand) -> Expr:

@@ -72,3 +72,31 @@ def test_free_memory_is_the_same_before_and_after(compiled) -> None:
         free.append(calls.memory()[0])
     calls.close()
     assert free[1] == free[-1]
+
+
+def test_packed_weights_give_the_bits_of_plain_ones(compiled, tmp_path) -> None:
+    source, plain = compiled
+    packed = headrace.compile(source, tmp_path / "p.hrx", targets=["cuda:sm_90"], pack="all")
+    x = np.random.default_rng(0).standard_normal((1, 1024)).astype(np.float32)
+    with headrace.load(plain, "cuda", weight_budget="max") as module:
+        wanted, stored = np.array(module(x)[0]).tobytes(), module.stored_bytes
+    with headrace.load(packed, "cuda", weight_budget="max") as module:
+        assert module.stored_bytes < 0.9 * stored
+        for budget in ("max", "50%", "min"):
+            module.weight_budget = budget
+            assert np.array(module(x)[0]).tobytes() == wanted
+
+
+def test_a_trace_shows_what_hides_behind_what(compiled) -> None:
+    _, path = compiled
+    x = np.ones((1, 1024), np.float32)
+    with headrace.load(path, "cuda", weight_budget="min") as module:
+        module(x)
+        with module.trace() as trace:
+            for _ in range(3):
+                module(x)
+        plan = module.plan()
+    last = [e for e in trace.events if e["args"]["step"] == 2]
+    copies = [e for e in last if e["cat"] == "copy"]
+    assert sorted(e["args"]["copy"] for e in copies) == list(range(len(plan.fetches)))
+    assert all(e["dur"] > 0 for e in copies)

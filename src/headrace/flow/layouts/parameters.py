@@ -7,7 +7,7 @@ from dataclasses import replace
 from xdsl.dialects.builtin import SymbolRefAttr
 from xdsl.ir import SSAValue
 
-from headrace.base.dtypes import DType
+from headrace.base.dtypes import UI8, DType
 from headrace.base.parameters import Source, expression
 from headrace.base.symbols import as_expr
 from headrace.flow.layouts.decide import significant
@@ -95,14 +95,21 @@ def packed(source: Source, dtype: DType, shape: tuple[int, ...], layout: Layout)
         source = expression(layout.transform, (source,), dtype, tuple(s.value for s in after))
     dimensions = layout.dimensions
     size = layout.size.value
-    return expression(
-        "pack",
-        (source,),
-        dtype,
-        (size,),
-        strides=tuple(d.stride.value for d in dimensions),
-        tiles=tuple(d.tile for d in dimensions),
-        tile_strides=tuple(d.tile_stride.value for d in dimensions),
-        offset=layout.offset.value,
-        size=size,
-    )
+    if replace(layout, codes=None) != ordered_layout(tuple(as_expr(s) for s in shape)):
+        source = expression(
+            "pack",
+            (source,),
+            dtype,
+            (size,),
+            strides=tuple(d.stride.value for d in dimensions),
+            tiles=tuple(d.tile for d in dimensions),
+            tile_strides=tuple(d.tile_stride.value for d in dimensions),
+            offset=layout.offset.value,
+            size=size,
+        )
+    codes = layout.codes
+    if codes is None:
+        return source
+    count = codes.packed_bytes(size, dtype.size_bytes)
+    words = {"block": codes.block, "base": codes.base, "escapes": codes.escapes}
+    return expression("exponent_codes", (source,), UI8, (count,), **words)

@@ -29,6 +29,7 @@ from headrace.flow.control import CONTROL
 from headrace.flow.dialect import DispatchOp, ExecutableOp, TensorReshapeOp
 from headrace.flow.layouts.decide import Decision, decide
 from headrace.flow.layouts.halo import with_layouts
+from headrace.flow.layouts.packing import with_codes
 from headrace.flow.layouts.parameters import PackedParameters, weight_layout
 from headrace.flow.layouts.sites import Site, Value, sites_of, values_of
 from headrace.flow.layouts.wishes import WISHES
@@ -59,10 +60,12 @@ class AssignLayouts(Pass):
     Attributes:
         targets: the targets of one device class.
         level: 0 keeps everything row-major.
+        pack: which weights are stored packed: `auto`, `all` or `none`.
     """
 
     targets: tuple[Target, ...] = ()
     level: int = 2
+    pack: str = "none"
 
     def run(self, model: Model) -> None:
         for target in self.targets:
@@ -75,7 +78,7 @@ class AssignLayouts(Pass):
         if self.level > 0:
             sites = sites_of(model.ir, self.targets)
             values = values_of(model.ir, sites)
-            _Assignment(model, sites, values, decide(values, sites)).apply()
+            _Assignment(model, sites, values, decide(values, sites), self.pack).apply()
         check_layouts(model.ir)
 
 
@@ -88,6 +91,7 @@ class _Assignment:
         sites: Sequence[Site],
         values: Mapping[SSAValue, Value],
         decisions: Mapping[SSAValue, Decision],
+        pack: str,
     ) -> None:
         self.model = model
         self.sites = sites
@@ -95,6 +99,19 @@ class _Assignment:
         self.decisions = decisions
         self.parameters = PackedParameters(model)
         self.executables = _Executables(model.ir)
+        self.packed = self._packed(pack)
+
+    def _packed(self, mode: str) -> dict[tuple[Site, int], Layout]:
+        """Layouts of the weights that are stored packed."""
+        if mode == "none":
+            return {}
+        wished = {
+            (site, number): weight_layout(site.kernel.operands[number], wish)
+            for site in self.sites
+            for number, wish in site.wishes.items()
+            if wish.packs and self.values[site.values[number]].parameter is not None
+        }
+        return with_codes(self.model, mode, self.sites, self.values, wished)
 
     def apply(self) -> None:
         second = {
@@ -115,7 +132,9 @@ class _Assignment:
         for number, (operand, ssa, (is_result, place)) in enumerate(rows):
             value = self.values[ssa]
             if value.parameter is not None:
-                layout = weight_layout(operand, site.wishes.get(number))
+                layout = self.packed.get((site, number)) or weight_layout(
+                    operand, site.wishes.get(number)
+                )
                 replacement = self.parameters.value(value, layout)
             else:
                 decision = self.decisions[ssa]

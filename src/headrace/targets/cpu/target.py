@@ -52,6 +52,11 @@ class CpuTarget:
     def device_class(self) -> str:
         return "cpu"
 
+    @property
+    def packs_weights(self) -> bool:
+        """See `Target.packs_weights`."""
+        return False
+
     def with_numerics(self, numerics: str) -> CpuTarget:
         """See `Target`; `exact` adds in order."""
         return CpuTarget(replace(self.machine, ordered_sums=numerics == "exact"))

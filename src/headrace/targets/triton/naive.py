@@ -17,7 +17,7 @@ from headrace.kernel.lanes.machine import Value
 from headrace.kernel.lanes.scalar import element_dtype
 from headrace.kernel.lanes.scratch import Scratch, size_bytes
 from headrace.kernel.target import SliceRule
-from headrace.targets.triton.source import FIRST_WORKGROUP, LANES, SourceWriter, pointer_type
+from headrace.targets.triton.source import FIRST_WORKGROUP, LANES, SourceWriter, packed_operands
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ class _Writer(SourceWriter):
         if self.arrays:
             buffers.append(BY_NAME["ui32"])
         super().__init__(buffers, kernel.dims)
+        self.codes = packed_operands(kernel)
         again = any(o.access == "rw" for o in kernel.operands) or any(
             p.serial for p in kernel.phases
         )
@@ -77,7 +78,7 @@ def generate(name: str, kernel: Kernel) -> TritonSource:
     """
     writer = _Writer(kernel)
     lower(kernel, writer)
-    signature = [(f"p{i}", pointer_type(b)) for i, b in enumerate(writer.buffers)]
+    signature = [(f"p{i}", writer.pointer(i)) for i in range(len(writer.buffers))]
     signature += [(word, "i32") for word in FIRST_WORKGROUP]
     signature += [(f"dim{i}", "i32") for i in range(len(kernel.dims))]
     parameters = ", ".join(parameter for parameter, _ in signature)

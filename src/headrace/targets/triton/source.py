@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.base.dtypes import DType
+from headrace.base.exponent_codes import ExponentCodes
+from headrace.kernel.description import Kernel
 from headrace.kernel.lanes.machine import BITS, Machine, MachineType, Value, raw_type
 
 LANES = 128
@@ -82,6 +84,7 @@ class SourceWriter(Machine):
         self.index_type = index
         self.shape = f"({LANES},)"
         self.buffers = list(buffers)
+        self.codes: dict[int, ExponentCodes] = {}
         self._lines: list[str] = []
         self._depth = 1
         self._count = 0
@@ -219,11 +222,55 @@ class SourceWriter(Machine):
         active = self._mask(mask)
         suffix = f", mask={active}, other=0" if active else ""
         loaded = f"tl.load({place}{suffix})"
+        if binding in self.codes:
+            loaded = self.unpacked(binding, self._block_of(offset), active)
         kind = raw_type(dtype)
         if dtype.size_bytes < 4:
             loaded += ".to(tl.uint32)"
         value = Value(self, kind, self._define(loaded, block=True))
         return value if mask is None else mask.select(value, otherwise)
+
+    def unpacked(self, binding: int, offset: str, active: str) -> str:
+        """Bits of elements of a packed weight; `offset` counts elements, `active` masks.
+
+        See `base/exponent_codes.py`. What is at an offset is a run of bytes in each part of
+        a block for 16 neighbours, so that Triton reads them at once.
+        """
+        codes, width = self.codes[binding], self.buffers[binding].size_bytes
+        size, low = codes.block_bytes(width), codes.low_bytes(width)
+        suffix = f", mask={active}, other=0" if active else ""
+
+        def named(text: str) -> str:
+            return self._define(text, block=True).name
+
+        block = named(f"p{binding} + ({offset} // {codes.block}).to(tl.int64) * {size}")
+        within = named(f"{offset} % {codes.block}")
+        kept = named(f"tl.load({block} + {within}{suffix}).to(tl.uint32)")
+        place = f"{block} + {low} + {within} // 32 * 16 + {within} % 16"
+        pair = named(f"tl.load({place}{suffix}).to(tl.uint32)")
+        shift = named(f"({within} // 16 % 2 * 4).to(tl.uint32)")
+        code = named(f"({pair} >> {shift}) & 15")
+        exponent = f"(({code} + {codes.base}) & 255) << 7"
+        high = named(f"(({kept} & 128) << 8) | ({exponent}) | ({kept} & 127)")
+        if codes.escapes:
+            escaped = named(f"{code} == 15")
+            words = f"({block} + {codes.escapes_at(width)}).to(tl.pointer_type(tl.uint16), bitcast=True)"
+            listed = f"tl.load({words} + {kept}, mask={escaped}, other=0).to(tl.uint32)"
+            high = named(f"tl.where({escaped}, {listed}, {high})")
+        if width == 4:
+            words = f"({block} + {codes.block}).to(tl.pointer_type(tl.uint16), bitcast=True)"
+            rest = named(f"tl.load({words} + {within}{suffix}).to(tl.uint32)")
+            high = named(f"({high} << 16) | {rest}")
+        elif width == 2:
+            high = named(f"{high}.to(tl.uint16)")
+        if active:
+            high = named(f"tl.where({active}, {high}, 0)")
+        float_bits = width == 4
+        return f"{high}.to(tl.float32, bitcast=True)" if float_bits else high
+
+    def pointer(self, binding: int) -> str:
+        """Triton's type of the pointer to an operand."""
+        return "*u8" if binding in self.codes else pointer_type(self.buffers[binding])
 
     def store(self, binding: int, offset: Value, value: Value) -> None:
         dtype = self.buffers[binding]
@@ -271,6 +318,12 @@ class SourceWriter(Machine):
         names = f"{first.name}, {second.name}, propagate_nan=tl.PropagateNan.ALL"
         block = first.block | second.block
         return Value(self, "f32", self._define(f"tl.{operation}({names})", block=block))
+
+
+def packed_operands(kernel: Kernel) -> dict[int, ExponentCodes]:
+    """Codes of each operand that is a packed weight."""
+    layouts = enumerate(o.layout for o in kernel.operands)
+    return {number: layout.codes for number, layout in layouts if layout.codes is not None}
 
 
 def literal(type: MachineType, value: bool | int | float) -> str:

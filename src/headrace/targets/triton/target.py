@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.base.bundle import join_code
 from headrace.base.errors import error
@@ -47,6 +47,11 @@ class TritonTarget:
         """Both share layouts and programs."""
         return "cuda"
 
+    @property
+    def packs_weights(self) -> bool:
+        """See `Target.packs_weights`."""
+        return True
+
     def with_numerics(self, numerics: str) -> TritonTarget:
         """See `Target`; there is `fast` only."""
         without_exact_numerics(self.name, numerics)
@@ -54,7 +59,10 @@ class TritonTarget:
 
     def layout_wishes(self, kernel: Kernel) -> Mapping[int, LayoutWish]:
         """Of products and convolutions; all else reads any layout equally well."""
-        return products.layout_wishes(kernel)
+        return {
+            number: replace(wish, packs=kernel.operands[number].constant)
+            for number, wish in products.layout_wishes(kernel).items()
+        }
 
     def translate(self, name: str, kernel: Kernel) -> Code:
         """See `Target.translate`.

@@ -24,8 +24,8 @@ from headrace.targets.triton.source import (
     SourceWriter,
     Text,
     literal,
+    packed_operands,
     pointee_type,
-    pointer_type,
 )
 
 _SHORT_INDICES = 1 << 30
@@ -47,6 +47,7 @@ class TileWriter(SourceWriter):
         self, kernel: Kernel, index: MachineType, kept: Sequence[Operand] = ()
     ) -> None:
         super().__init__([element_dtype(o.dtype) for o in kernel.operands], kernel.dims, index)
+        self.codes = packed_operands(kernel)
         self._bound = len(kernel.operands) - len(kept)
         self._scratch_bytes = self._place_in_scratch(Indices(self, kernel.dims), kept)
         self.edges: dict[int, str] = {}
@@ -106,6 +107,8 @@ class TileWriter(SourceWriter):
         masks = [*self._guards, *([mask.handle] if mask is not None else [])]
         place, bits, active = self._place(binding, offset, masks)
         loaded = f"tl.load({place}, mask={active}, other=0)" if active else f"tl.load({place})"
+        if binding in self.codes:
+            loaded = self.unpacked(binding, place.partition(" + ")[2], active)
         if dtype.size_bytes < 4:
             loaded += ".to(tl.uint32)"
         value = Value(self, raw_type(dtype), self._define(loaded, block=bits))
@@ -115,6 +118,13 @@ class TileWriter(SourceWriter):
         """A tile of 16-bit floats as they are: they go to the tensor cores untouched."""
         masks = [*self._guards, *([mask.handle] if mask is not None else [])]
         place, bits, active = self._place(binding, offset, masks)
+        if binding in self.codes:
+            bits_of = self.unpacked(binding, place.partition(" + ")[2], active)
+            return self.whole(
+                Value(
+                    self, "f32", self._define(f"{bits_of}.to({name}, bitcast=True)", block=bits)
+                )
+            )
         pointers = f"({place}).to(tl.pointer_type({name}), bitcast=True)"
         suffix = f", mask={active}, other=0.0" if active else ""
         text = self._define(f"tl.load({pointers}{suffix})", block=bits)
@@ -193,8 +203,7 @@ class TileWriter(SourceWriter):
         slice: SliceRule | None = None,
     ) -> TritonSource:
         """What was written, as a function `name` with the parameters of `naive.py`."""
-        bound = self.buffers[: self._bound]
-        signature = [(f"p{i}", pointer_type(b)) for i, b in enumerate(bound)]
+        signature = [(f"p{i}", self.pointer(i)) for i in range(self._bound)]
         if self._scratch_bytes != ZERO:
             signature.append(("scratch", "*u32"))
         signature += [(word, "i32") for word in FIRST_WORKGROUP]

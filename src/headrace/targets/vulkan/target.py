@@ -37,6 +37,11 @@ class VulkanTarget:
     def device_class(self) -> str:
         return "vulkan"
 
+    @property
+    def packs_weights(self) -> bool:
+        """See `Target.packs_weights`."""
+        return False
+
     def with_numerics(self, numerics: str) -> VulkanTarget:
         """See `Target`; there is `fast` only."""
         without_exact_numerics(self.name, numerics)

@@ -13,6 +13,7 @@ from itertools import product
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from headrace.base.exponent_codes import ExponentCodes, encode
 from headrace.tensor.meaning.arguments import Arguments, Array, Meaning
 
 _Run = tuple[int, int, int, int]  # first element, elements, tile or 1, offset of the first
@@ -65,6 +66,12 @@ _WINOGRAD = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]], 
 """G of F(2x2, 3x3): Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks"."""
 
 
+def _exponent_codes(arguments: Arguments) -> Array:
+    """A laid out weight packed (`base/exponent_codes.py`): bytes."""
+    words = (arguments.integers(name)[0] for name in ("block", "base", "escapes"))
+    return encode(np.asarray(arguments.arrays[0]), ExponentCodes(*words))
+
+
 def winograd(array: Array) -> Array:
     """w[O, I, 3, 3] to G w G' of each kernel, [O, I, 4, 4]; in f64, rounded once."""
     result = np.empty((*array.shape[:2], 4, 4), array.dtype)
@@ -82,5 +89,6 @@ def winograd_inverse(array: Array) -> Array:
 
 MEANINGS: dict[str, Meaning] = {
     "pack": _pack,
+    "exponent_codes": _exponent_codes,
     "winograd": lambda arguments: winograd(np.asarray(arguments.arrays[0])),
 }

@@ -1,0 +1,121 @@
+"""Weights read packed: the bits of the plain weight, in every generator; cuts by whole blocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_triton_naive import needs_interpreter, needs_triton
+
+from headrace.base.bundle import split_code
+from headrace.base.exponent_codes import ExponentCodes, most_escapes
+from headrace.kernel.description import Kernel
+from headrace.kernel.interp import evaluate, pack_operand
+from headrace.kernel.text import parse_kernel, print_kernel
+from headrace.kernel.verify import verify_kernel
+from headrace.targets.triton import contract, naive, rows
+from headrace.targets.triton.target import make
+
+K, N = 96, 70
+
+
+def product(dtype: str, count: int) -> Kernel:
+    return parse_kernel(
+        f"""
+kernel(%d0 = {count}, %d1 = {N}) {{
+  ro x : {dtype}[{count}, {K}]
+  ro constant w : {dtype}[{K}, {N}] layout [1, {K}] offset 0 size {K * N}
+  wo y : f32[{count}, {N}]
+  local a : f32
+  reduce(%r0 = {K}) {{
+    %v0 = load x[%d0, %r0]
+    %v1 = convert(%v0) : f32
+    %v2 = load w[%r0, %d1]
+    %v3 = convert(%v2) : f32
+    %v4 = multiply(%v1, %v3) : f32
+    fold %v4 from 0.0 with add into a
+  }}
+  map() {{
+    %v5 = read a[]
+    store %v5 to y[%d0, %d1]
+  }}
+}}"""
+    )
+
+
+def packed(kernel: Kernel, codes: ExponentCodes) -> Kernel:
+    x, w, y = kernel.operands
+    return replace(kernel, operands=(x, replace(w, layout=replace(w.layout, codes=codes)), y))
+
+
+def weights(dtype) -> np.ndarray:
+    random = np.random.default_rng(4)
+    values = random.standard_normal((K, N)) * 0.02
+    # Escapes: too large, too small, zeros of both signs.
+    values[random.random((K, N)) < 0.03] = 0.0
+    values[3, 5], values[4, 5], values[5, 6], values[7, :] = 9.5, -1e-30, -0.0, 300.0
+    return values.astype(dtype)
+
+
+def both(dtype: str, count: int) -> tuple[Kernel, Kernel, list, list]:
+    plain = product(dtype, count)
+    x, w, _ = plain.operands
+    array = weights(w.dtype.numpy_dtype)
+    buffer = pack_operand(array, w, {})
+    base = 108
+    codes = ExponentCodes(K, base, most_escapes(buffer, base, K))
+    assert codes.escapes > 3
+    other = packed(plain, codes)
+    inputs = np.random.default_rng(5).standard_normal((count, K)).astype(x.dtype.numpy_dtype)
+    result = np.zeros(count * N, np.float32)
+    first = [inputs.reshape(-1), buffer, result]
+    second = [inputs.reshape(-1), pack_operand(array, other.operands[1], {}), result.copy()]
+    return plain, other, first, second
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+@pytest.mark.parametrize(
+    ("count", "generate"),
+    [(1, rows.generate), (20, contract.generate), (3, naive.generate)],
+    ids=["rows", "contract", "naive"],
+)
+@needs_interpreter
+@pytest.mark.filterwarnings("ignore")
+def test_packed_weights_give_the_bits_of_plain_ones(dtype, count, generate) -> None:
+    from interpret import run
+
+    plain, other, first, second = both(dtype, count)
+    run(plain, first, {}, generate)
+    run(other, second, {}, generate)
+    assert np.abs(first[2]).max() > 100
+    assert first[2].tobytes() == second[2].tobytes()
+    if (dtype, generate) == ("bf16", contract.generate):
+        return  # the interpreter multiplies the bits of bf16 tiles, packed or not
+    expected = [*second[:2], np.zeros_like(second[2])]
+    evaluate(other, expected, {})
+    np.testing.assert_allclose(second[2], expected[2], rtol=2e-2, atol=1e-2)
+
+
+def test_the_text_of_a_packed_kernel_reads_back() -> None:
+    kernel = packed(product("bf16", 4), ExponentCodes(K, 108, 7))
+    assert f"size {K * N} codes {K} 108 7" in print_kernel(kernel)
+    assert parse_kernel(print_kernel(kernel)) == kernel
+    verify_kernel(kernel)
+    wrong = packed(product("f16", 4), ExponentCodes(K, 108, 7))
+    with pytest.raises(Exception, match="packed, but its elements are f16"):
+        verify_kernel(wrong)
+
+
+@pytest.mark.parametrize("count", [1, 64])
+@needs_triton
+def test_a_launch_is_cut_by_whole_blocks(count) -> None:
+    plain = make("cuda:sm_90").translate("a", product("bf16", count))
+    codes = ExponentCodes(K, 108, 7)
+    code = make("cuda:sm_90").translate("a", packed(product("bf16", count), codes))
+    assert all(c[:4] == b"\x7fELF" for c in split_code(code.data))
+    for one, other in zip(plain.specialisations, code.specialisations, strict=True):
+        for launch, cut in zip(one.launches, other.launches, strict=True):
+            assert launch.slice is not None and cut.slice is not None
+            columns = launch.slice.step_bytes.value // (2 * K)
+            assert cut.slice.step_bytes.value == columns * codes.block_bytes(2)

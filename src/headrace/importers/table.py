@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -85,12 +86,15 @@ def is_legacy_text(path: Path) -> bool:
         return _is_legacy(file.read(1 << 16))
 
 
+_LEGACY_MARKS = (b"xla_hlo.", b"xla_chlo.", b"iree.unfoldable_constant", b"flow.variable ")
+_OLD_FUNCTION = re.compile(rb"^\s*func @", re.MULTILINE)
+"""Functions have been `func.func` since 2022, the first year of StableHLO."""
+
+
 def _is_legacy(head: bytes) -> bool:
     if head.startswith(b"ML\xefR") or b"stablehlo." in head:
         return False
-    return any(
-        mark in head for mark in (b"xla_hlo.", b"xla_chlo.", b"iree.unfoldable_constant")
-    )
+    return any(mark in head for mark in _LEGACY_MARKS) or _OLD_FUNCTION.search(head) is not None
 
 
 def read_checked(case: bytes | str, source: str) -> HloModule:

@@ -73,13 +73,6 @@ def test_sampled_interpreter_tests_pass(
     assert [r.status for r in results] == ["pass"] * len(results)
 
 
-def test_checks_of_2020_pass(suites: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = _suite("legacy_xla_hlo", suites) / "2020-07-05" / "iree" / "test" / "e2e"
-    results = run(with_checks(folder / "xla_ops"))
-    _report(capsys, "xla_hlo of 2020", results)
-    assert [r.status for r in results] == ["pass"] * len(results)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "least"), [("stablehlo_testdata", 0.98), ("stablehlo_interpret", 0.95)])  # fmt: skip
 def test_the_whole_suite(

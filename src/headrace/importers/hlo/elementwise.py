@@ -101,6 +101,7 @@ def _square(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
 _DIRECTIONS = {
     "eq": "EQ", "ne": "NE", "slt": "LT", "sle": "LE", "sgt": "GT", "sge": "GE",
     "oeq": "EQ", "une": "NE", "olt": "LT", "ole": "LE", "ogt": "GT", "oge": "GE",
+    "ult": "LT", "ule": "LE", "ugt": "GT", "uge": "GE",
 }  # fmt: skip
 
 
@@ -112,7 +113,22 @@ def _compare(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
     lhs, rhs = _broadcast_pair(
         at.builder, at.operand(operation, 0), at.operand(operation, 1), attributes
     )
+    kind = dtype_of(lhs)
+    if text in ("ult", "ule", "ugt", "uge"):
+        if kind.kind != "signed":
+            raise Unsupported(f"comparing {kind} by '{text}'")
+        unsigned = BY_NAME[f"u{kind.name}"]
+        lhs, rhs = (at.builder.bitcast_convert(value, unsigned) for value in (lhs, rhs))
     return [at.builder.compare(_DIRECTIONS.get(text, text.upper()), lhs, rhs)]
+
+
+@converter("extract_element")
+def _extract_element(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
+    """Of a tensor without dimensions: what it holds."""
+    (value, *indices) = at.operands(operation)
+    if indices or shape_of(value):
+        raise Unsupported("an element of a tensor with dimensions")
+    return [value]
 
 
 @converter("select")

@@ -25,7 +25,7 @@ ALIASES = {
     "muli": "multiply", "divf": "divide", "divis": "divide", "remis": "remainder",
     "tuple_element": "get_tuple_element", "custom_tuple": "tuple", "unfoldable_constant": "constant",
     "do_not_optimize": "identity", "optimization_barrier": "identity",
-    "probe": "identity",
+    "probe": "identity", "indirect": "identity", "dynamic_shape_constant": "constant", "remf": "remainder",
 }  # fmt: skip
 """Names of older ages (xla_hlo 2019, std) under their StableHLO name."""
 
@@ -36,7 +36,7 @@ class Unsupported(ValueError):
 
 def operation_key(name: str) -> str:
     """`xla_hlo.max` -> `maximum`: the name that `CONVERTERS` knows."""
-    bare = name.rpartition(".")[2]
+    bare = name.rpartition(".")[2].replace("-", "_")
     return ALIASES.get(bare, bare)
 
 

@@ -38,6 +38,8 @@ class Step:
         levels: optimisation levels at which it runs.
         per_class: it runs once per device class and is handed that class's targets.
         rounds: it changes how results are rounded; left out of `exact` numerics.
+        factor_bits: it is for targets that multiply integers of so many bits fast
+            (`Target.factor_bits`); left out where one of them does not. 0 for all.
     """
 
     phase: str
@@ -46,6 +48,7 @@ class Step:
     levels: tuple[int, ...] = (0, 1, 2)
     per_class: bool = False
     rounds: bool = False
+    factor_bits: int = 0
 
 
 _OPTIMISED = (1, 2)
@@ -60,7 +63,9 @@ STEPS = (
     Step("tensor", "tensor-propagate-transposes", "moved together, transposes cancel; channels-last norms reach their weights", _OPTIMISED),
     Step("tensor", "tensor-fold-batch-norm", "scale and shift go into weights", _OPTIMISED, rounds=True),
     Step("tensor", "tensor-join-products", "queries, keys and values of one operand are one product", _OPTIMISED),
-    Step("tensor", "tensor-canonicalize", "what the three left behind", _OPTIMISED),
+    Step("tensor", "tensor-multiply-quantised", "quantised factors are multiplied as the integers they are", _OPTIMISED, rounds=True, factor_bits=16),
+    Step("tensor", "tensor-move-zero-points", "bytes stay bytes before products", _OPTIMISED, factor_bits=8),
+    Step("tensor", "tensor-canonicalize", "what these left behind", _OPTIMISED),
     Step("tensor", "tensor-fold-constants", "weights become expressions of stored ones", _OPTIMISED),
     Step("tensor", "tensor-canonicalize", "known values show further simplifications", _OPTIMISED),
     Step("tensor", "tensor-eliminate-common-subexpressions", "folding makes equals", _OPTIMISED),
@@ -220,6 +225,10 @@ def compile_to(model: Model, phase: str, options: Options) -> Compilation:
             if step.phase != current or options.level not in step.levels:
                 continue
             if step.rounds and options.numerics == "exact":
+                continue
+            if step.factor_bits and not all(
+                step.factor_bits in target.factor_bits for target in options.targets
+            ):
                 continue
             for name, module in made.modules().items():
                 run_pass(_pass(step, options, classes.get(name, ())), module)

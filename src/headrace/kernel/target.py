@@ -160,6 +160,12 @@ class Target(Protocol):
         """Whether some of its kernels read weights packed."""
         ...
 
+    @property
+    def factor_bits(self) -> frozenset[int]:
+        """Widths of integers whose products, summed in i32, are faster than those of wider
+        types: 16 than f32's, 8 than 16's."""
+        ...
+
     def with_numerics(self, numerics: str) -> Target:
         """The same target that forms sums so (`NUMERICS`).
 

@@ -22,6 +22,7 @@ from headrace.base.dtypes import F32, I32
 from headrace.base.symbols import Expr, as_expr, ceildiv, dim, product
 from headrace.kernel.description import Axis, Kernel
 from headrace.kernel.target import Launch, SliceRule, Specialisation
+from headrace.targets.cpu.byte_products import ByteTile
 from headrace.targets.cpu.contract_plan import ContractPlan, match
 from headrace.targets.cpu.contract_wishes import layout_wishes
 from headrace.targets.cpu.emit import NestEmitter, Schedule, Typed, widths_for
@@ -627,6 +628,8 @@ class ContractEmitter(NestEmitter):
             lefts, left = self._widen(lefts, left, size), Strip(F32, integer(4))
         if plan.sum_dtype == I32:
             assert size.constant is not None
+            if plan.in_bytes:
+                return ByteTile(f, pieces, left, right).add(lefts, rights, size.constant, acc)
             return IntegerTile(f, pieces, right).add(lefts, rights, size.constant, acc)
         cut = plan.has_few_sums(self._machine.width)
         tile = Tile(f, self._machine, pieces, left, right, ahead, cut)

@@ -76,6 +76,7 @@ class ContractPlan:
         packed: whether each workgroup first lays its part of the right operand out in
             panels, in scratch: its columns stand apart, its terms side by side (the keys
             of attention).
+        in_bytes: whether four products of bytes are one instruction (`byte_products`).
     """
 
     nest: Nest
@@ -93,6 +94,7 @@ class ContractPlan:
     rows_outside: bool = False
     depth_block: int = 0
     packed: bool = False
+    in_bytes: bool = False
 
     @property
     def sum_dtype(self) -> DType:
@@ -126,6 +128,8 @@ class ContractPlan:
         """A row of narrow left elements as f32 (integers: as i16): widened once a tile and
         run, not at each use. 0 where they are wide, or do not stand side by side."""
         inner = self.sums[-1]
+        if self.in_bytes:
+            return 0
         if self.sum_dtype == I32:
             beside = self.left.access.offset.coefficient(inner.name) == ONE
             if self.left.dtype == I16 and beside:
@@ -228,6 +232,9 @@ def _plan(
     batch = tuple(x for x in nest.outer if x is not column and x not in rows)
     row_tile, panels = _register_tile(rows, column, tile // machine.width, tile)
     plan = ContractPlan(nest, left, right, column, rows, batch, ordered, tile, row_tile, panels)
+    beside = a.coefficient(ordered[-1].name) == ONE
+    if machine.byte_features and beside and {left.dtype, right.dtype} <= {I8, UI8}:
+        plan = replace(plan, in_bytes=True)
     if packed:
         if row_tile < _ACCUMULATORS // 2 * machine.width // tile:
             return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from headrace.base.errors import error
@@ -32,6 +32,8 @@ _V3 = (
 )
 _GENERIC = ("cmov", "cx8", "fxsr", "mmx", "sse", "sse2")
 
+_AVX512_VNNI = frozenset({"avx512f", "avx512bw", "avx512vl", "avx512vnni"})
+
 TRIPLE = "x86_64-unknown-linux-gnu"
 """The one platform that is emitted."""
 
@@ -46,6 +48,8 @@ class Machine:
         llvm_features: LLVM's `-mattr`, beyond what the name implies.
         features: sorted features a CPU must have to run the code.
         vector_bits: the width of the vectors that kernels use.
+        byte_features: what kernels that multiply bytes (`byte_products`) ask for beside;
+            empty where they cannot.
         ordered_sums: whether every sum is one chain in a set order (`--numerics exact`):
             no Winograd, no partial sums. See `docs/numerics.md`.
         table: measured schedules.
@@ -56,6 +60,7 @@ class Machine:
     llvm_features: str
     features: tuple[str, ...]
     vector_bits: int
+    byte_features: tuple[str, ...] = ()
     ordered_sums: bool = False
     table: Table = NO_TABLE
 
@@ -68,6 +73,13 @@ class Machine:
     def registers(self) -> int:
         """Vector registers."""
         return 16
+
+    @property
+    def for_bytes(self) -> Machine:
+        """The CPU as kernels that multiply bytes see it."""
+        flags = ",".join("+" + f for f in self.byte_features)
+        features = tuple(sorted({*self.features, *self.byte_features}))
+        return replace(self, llvm_features=f"{self.llvm_features},{flags}", features=features)
 
     def has(self, feature: str) -> bool:
         """Whether the code may use that feature (`fma`, `f16c`, `sse4.1`)."""
@@ -99,7 +111,8 @@ def machine(name: str) -> Machine:
 
 
 def _native() -> Machine:
-    """This machine's CPU. AVX-512 is left out: kernels use 256-bit vectors."""
+    """This machine's CPU. AVX-512 is left out but for products of bytes: kernels use 256-bit
+    vectors and 16 registers."""
     import platform
 
     from llvmlite import binding
@@ -119,4 +132,13 @@ def _native() -> Machine:
         flags,
         on,
         256 if "avx2" in on and "fma" in on else 128,
+        _byte_features(frozenset(f for f, has in host.items() if has)),
     )
+
+
+def _byte_features(host: frozenset[str]) -> tuple[str, ...]:
+    """What this CPU has for products of bytes: AVX-512's VNNI, or that of AVX."""
+    if host >= _AVX512_VNNI:
+        # Shuffles of bytes across a register; without them a few shuffles more.
+        return tuple(sorted(_AVX512_VNNI | ({"avx512vbmi"} & host)))
+    return ("avxvnni",) if {"avx2", "fma", "avxvnni"} <= host else ()

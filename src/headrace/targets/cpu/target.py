@@ -57,6 +57,11 @@ class CpuTarget:
         """See `Target.packs_weights`."""
         return False
 
+    @property
+    def factor_bits(self) -> frozenset[int]:
+        """16: `pmaddwd` is in SSE2. 8 where there is VNNI."""
+        return frozenset({16, 8} if self.machine.byte_features else {16})
+
     def with_numerics(self, numerics: str) -> CpuTarget:
         """See `Target`; `exact` adds in order."""
         return CpuTarget(replace(self.machine, ordered_sums=numerics == "exact"))
@@ -99,19 +104,24 @@ class CpuTarget:
         """The LLVM IR that `translate` compiles, for dumps."""
         return self._emit(name, kernel)[0].text()
 
-    def _emit(self, name: str, kernel: Kernel) -> tuple[Module, tuple[Specialisation, ...]]:
+    def _emit(
+        self, name: str, kernel: Kernel
+    ) -> tuple[Module, tuple[Specialisation, ...], Machine]:
+        """The kernel's module, its specialisations, and what CPU it is for."""
         symbol = re.sub(r"[^A-Za-z0-9_.]", "_", name)
         for family in _families(kernel):
             schedule = family.match(kernel, self.machine)
             if schedule is not None:
-                module = Module()
-                return module, family.emit(module, symbol, kernel, schedule, self.machine)
+                module, cpu = Module(), self.machine
+                if isinstance(schedule, ContractPlan) and schedule.in_bytes:
+                    cpu = cpu.for_bytes
+                return module, family.emit(module, symbol, kernel, schedule, cpu), cpu
         raise AssertionError("the naive family takes every kernel")
 
     def _translate(self, name: str, kernel: Kernel, *, listing: bool) -> Code:
-        module, specialisations = self._emit(name, kernel)
-        data, assembly = compile_ir(module.text(), self.machine, listing=listing)
-        return Code("elf-object", data, specialisations, self.machine.features, assembly)
+        module, specialisations, cpu = self._emit(name, kernel)
+        data, assembly = compile_ir(module.text(), cpu, listing=listing)
+        return Code("elf-object", data, specialisations, cpu.features, assembly)
 
 
 def make(spelling: str) -> CpuTarget:

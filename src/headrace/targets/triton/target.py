@@ -52,6 +52,11 @@ class TritonTarget:
         """See `Target.packs_weights`."""
         return True
 
+    @property
+    def factor_bits(self) -> frozenset[int]:
+        """None: products of integers are not told apart."""
+        return frozenset()
+
     def with_numerics(self, numerics: str) -> TritonTarget:
         """See `Target`; there is `fast` only."""
         without_exact_numerics(self.name, numerics)

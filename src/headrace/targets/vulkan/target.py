@@ -42,6 +42,11 @@ class VulkanTarget:
         """See `Target.packs_weights`."""
         return False
 
+    @property
+    def factor_bits(self) -> frozenset[int]:
+        """None: products of integers are not told apart."""
+        return frozenset()
+
     def with_numerics(self, numerics: str) -> VulkanTarget:
         """See `Target`; there is `fast` only."""
         without_exact_numerics(self.name, numerics)

@@ -14,6 +14,7 @@ from headrace.base.dtypes import I8, I16, I32, UI8, DType
 from headrace.kernel.description import Kernel, Operand
 from headrace.kernel.interp import evaluate, pack_operand, unpack_operand
 from headrace.kernel.text import parse_kernel
+from headrace.targets.cpu.target import make
 
 PRODUCT = """
 kernel(%d0 = M, %d1 = N) {
@@ -110,7 +111,18 @@ def run(kernel: Kernel, target: Any, dims: Any = None, extreme: bool = False) ->
     return linked.family(dims)
 
 
-TARGETS = pytest.mark.parametrize("target", [NATIVE, GENERIC], ids=["v3", "generic"])
+VNNI = make("cpu:native")
+"""This machine, which multiplies bytes if it can."""
+
+needs_vnni = pytest.mark.skipif(not VNNI.machine.byte_features, reason="this CPU has no VNNI")
+TARGETS = pytest.mark.parametrize(
+    "target",
+    [
+        pytest.param(NATIVE, id="v3"),
+        pytest.param(GENERIC, id="generic"),
+        pytest.param(VNNI, id="vnni", marks=needs_vnni),
+    ],
+)
 
 
 @TARGETS
@@ -142,12 +154,14 @@ def test_columns_behind_the_last_panel(columns: int, target: Any) -> None:
         assert run(kernel, target, extreme=True) == "contract"
 
 
+@TARGETS
 @pytest.mark.parametrize("rows", [1, 5, 17])
-def test_open_sizes_and_two_activations(rows: int) -> None:
-    kernel = with_wishes(product("m", 24, 40), NATIVE)
-    assert run(kernel, NATIVE, {"m": rows}) == "contract"
-    kernel = with_wishes(product("m", "n", 39, I8, UI8, constant=False), NATIVE)
-    assert run(kernel, NATIVE, {"m": rows, "n": 2 * rows + 1}) == "contract"
+def test_open_sizes_and_two_activations(rows: int, target: Any) -> None:
+    kernel = with_wishes(product("m", 24, 40), target)
+    assert run(kernel, target, {"m": rows}) == "contract"
+    for left, right in ((I8, UI8), (I8, I8)):
+        kernel = with_wishes(product("m", "n", 39, left, right, constant=False), target)
+        assert run(kernel, target, {"m": rows, "n": 2 * rows + 1}) == "contract"
 
 
 @TARGETS
@@ -171,6 +185,30 @@ def test_pairs_of_terms_are_multiplied_by_one_instruction() -> None:
     assert sum("vpmaddwd" in line and "%ymm" in line for line in listing.splitlines()) >= 24
     assert "vpmulld" not in listing
     assert "pmaddwd" in GENERIC.listing("k", with_wishes(product(64, 64, 64), GENERIC))
+
+
+@pytest.mark.parametrize(
+    ("features", "needed"),
+    [
+        (("avxvnni",), {"avxvnni"}),
+        (("avx512bw", "avx512f", "avx512vl", "avx512vnni"), {"avx512vl", "avx512vnni"}),
+    ],
+    ids=lambda names: "",
+)
+def test_four_bytes_are_multiplied_by_one_instruction(
+    features: tuple[str, ...], needed: set[str]
+) -> None:
+    """And the code says what it asks for; products of wider integers ask for nothing."""
+    target = replace(NATIVE, machine=replace(NATIVE.machine, byte_features=features))
+    kernel = with_wishes(product(64, 64, 64), target)
+    listing = target.listing("k", kernel)
+    assert sum("vpdpbusd" in line and "%ymm" in line for line in listing.splitlines()) >= 48
+    code = target.translate("k", kernel)
+    assert needed <= set(code.features)
+    (launch,) = code.specialisations[0].launches
+    assert launch.scratch_bytes.value == 0  # nothing is widened
+    words = target.translate("k", with_wishes(product(64, 64, 64, I16), target))
+    assert words.features == NATIVE.machine.features
 
 
 def test_sums_that_wait_in_scratch_are_for_floats() -> None:

@@ -3,6 +3,7 @@
     python benchmarks/gpu.py decoder --folder DIR     # 7.0 GB of bf16 weights, made there
     python benchmarks/gpu.py packed --folder DIR      # the same packed, beside the plain one
     python benchmarks/gpu.py memory --folder DIR      # leaks, and a process that holds memory
+    python benchmarks/gpu.py disk --folder DIR        # half stays, the disk brings the rest
 
 Needs the extra `headrace[cuda]`, and torch for the peers and for the rates of the machine.
 What is built lies in the folder and is taken again; so a part that was stopped goes on. The
@@ -178,9 +179,17 @@ def _live_changes(module: Any, ids: Any, link: float) -> None:
     print(f"the same bits: {'yes' if same else 'NO'}")
 
 
+def disk(folder: Path, shape: Shape) -> None:
+    """Row 4; the limit is a seventh of the weights, 1 GiB of 7.0 GB."""
+    path = _build(folder, shape)
+    limit = f"{max(256, 1024 * shape.layers // 16)}MiB"
+    gpu_memory.disk(path, _ids(shape)[:, :1], limit, _steps)
+
+
 PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
     "decoder": lambda o: decoder(o.folder, Shape(layers=o.layers)),
     "packed": lambda o: packed_decoder(o.folder, Shape(layers=o.layers)),
+    "disk": lambda o: disk(o.folder, Shape(layers=o.layers)),
     "memory": lambda o: memory(o.folder, Shape(layers=o.layers)),
 }
 

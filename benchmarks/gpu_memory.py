@@ -1,16 +1,21 @@
-"""Row 10 of the CUDA issue: nothing leaks, and a second process holds most of the memory."""
+"""Rows 4 and 10 of the CUDA issue: the disk as third level; leaks; memory held by others."""
 
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import headrace
+from headrace.artifact.reader import open_artifact
 from headrace.base.errors import HeadraceError
 
 _HOLD = """
@@ -77,3 +82,52 @@ def memory(path: Path, ids: Any) -> None:
         wanted = np.array(module(ids)[0]).tobytes()
     modules_leave_memory(path, ids)
     beside_another_process(path, ids, stored, wanted)
+
+
+_PIECE_BYTES, _READERS = 4 << 20, 4
+
+
+def disk_bytes_per_second(path: Path, size_bytes: int) -> float:
+    """The rate at which four threads read the pool past the page cache, piece by piece."""
+    artifact = open_artifact(path)
+    size = min(size_bytes, artifact.pool_size_bytes) // _PIECE_BYTES * _PIECE_BYTES
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    target = np.empty((_READERS + 1) * _PIECE_BYTES + 4096, np.uint8)
+    base = -target.ctypes.data % 4096
+
+    def read(at: int) -> None:
+        slot = base + at // _PIECE_BYTES % _READERS * _PIECE_BYTES
+        view = memoryview(target)[slot : slot + _PIECE_BYTES]
+        os.preadv(descriptor, [view], artifact.pool_offset_bytes + at)
+
+    begin = time.perf_counter()
+    with ThreadPoolExecutor(_READERS) as pool:
+        list(pool.map(read, range(0, size, _PIECE_BYTES)))
+    spent = time.perf_counter() - begin
+    os.close(descriptor)
+    return size / spent
+
+
+def disk(
+    path: Path,
+    ids: Any,
+    host_limit: str,
+    steps: Callable[[Any, Any, int], tuple[float, bytes]],
+) -> None:
+    """A step at half of the weights where host memory holds little of the rest."""
+    with headrace.load(path, "cuda", weight_budget="max") as module:
+        wanted = np.array(module(ids)[0]).tobytes()
+    with headrace.load(path, "cuda", weight_budget="50%", host_limit=host_limit) as module:
+        step, bits = steps(module, ids, 5)
+        report = module.report()
+        cold = module.weights.disk.read_bytes
+        print("\n".join(report.notes))
+    rate = disk_bytes_per_second(path, cold)
+    print(
+        f"| host limit {host_limit} | streamed {report.streamed_bytes / 1e9:.2f} GB | from the "
+        f"disk {cold / 1e9:.2f} GB at {rate / 1e9:.2f} GB/s | step {1e3 * step:.0f} ms | "
+        f"step / (streamed / disk) {step * rate / report.streamed_bytes:.3f} | "
+        f"step / (cold / disk) {step * rate / cold:.3f} | "
+        f"same bits {'yes' if bits == wanted else 'NO'} |",
+        flush=True,
+    )

@@ -345,7 +345,8 @@ def load(
         weight_budget: bytes, `25MB`, `2GiB`, `40%`, `min`, `max` or `auto`; may be changed
             later by setting `module.weight_budget`.
         memory_limit: caps everything the module allocates on the device.
-        options: of the device: `threads` for `cpu`.
+        options: of the device: `threads` for `cpu`; `host_limit` for `cuda`: the host memory
+            that weights are pinned in, beyond which they stream from the disk.
 
     Raises:
         HeadraceError: HR3xxx the file is damaged, or a cap is too little (the minimum is

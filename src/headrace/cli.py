@@ -24,6 +24,7 @@ from headrace.cli_options import (
     DEVICE,
     DIMS,
     FUNCTION,
+    HOST_LIMIT,
     JSON,
     LEVEL,
     LIMIT,
@@ -156,6 +157,7 @@ def compile_command(
 @DEVICE
 @BUDGET
 @LIMIT
+@HOST_LIMIT
 @DIMS
 @THREADS
 @FUNCTION
@@ -171,6 +173,7 @@ def run(
     device: str,
     weight_budget: str,
     memory_limit: str | None,
+    host_limit: str | None,
     dims: tuple[str, ...],
     threads: int | None,
     function: str | None,
@@ -186,6 +189,7 @@ def run(
         device=device,
         weight_budget=weight_budget,
         memory_limit=memory_limit,
+        host_limit=host_limit,
         threads=threads,
     ) as module:
         signature = module.inputs_of(function)
@@ -212,6 +216,7 @@ def run(
 @DEVICE
 @BUDGET
 @LIMIT
+@HOST_LIMIT
 @DIMS
 @THREADS
 @FUNCTION
@@ -224,6 +229,7 @@ def plan(
     device: str,
     weight_budget: str,
     memory_limit: str | None,
+    host_limit: str | None,
     dims: tuple[str, ...],
     threads: int | None,
     function: str | None,
@@ -238,6 +244,7 @@ def plan(
         device=device,
         weight_budget=weight_budget,
         memory_limit=memory_limit,
+        host_limit=host_limit,
         threads=threads,
     ) as module:
         if calibrate:

@@ -26,6 +26,10 @@ BUDGET = click.option(
 LIMIT = click.option(
     "--memory-limit", default=None, metavar="SIZE", help="Caps everything the module allocates."
 )
+HOST_LIMIT = click.option(
+    "--host-limit", default=None, metavar="SIZE",
+    help="Host memory that weights are pinned in (cuda); beyond it they stream from the disk.",
+)  # fmt: skip
 DIMS = click.option(
     "--dim",
     "dims",

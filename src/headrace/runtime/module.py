@@ -14,7 +14,7 @@ from typing import Any
 from headrace.artifact import schema
 from headrace.artifact.reader import Artifact, open_artifact
 from headrace.base.errors import HeadraceError, error
-from headrace.plan.budget import parse_budget, parse_size
+from headrace.plan.budget import format_bytes, parse_budget, parse_size
 from headrace.plan.model import Plan
 from headrace.plan.profile import Profile
 from headrace.runtime.calibrate import measure_kernels
@@ -354,7 +354,27 @@ class Module:
             weights=weight_lines(self.artifact.module, plan),
             stalls=tuple(stalls),
             interpreted=0,
-            notes=(*self.weights.notes(), *self._synchronisation(plan.function)),
+            notes=(
+                *self.weights.notes(),
+                *self._fits_after_all(plan),
+                *self._synchronisation(plan.function),
+            ),
+        )
+
+    def _fits_after_all(self, plan: Plan) -> tuple[str, ...]:
+        """A word where weights stream although all of them have room."""
+        if not plan.fetches or self.device.properties.weights_in_place:
+            return ()
+        free = self.device.free_bytes() + self.weights.held_bytes
+        limit, beside = self.memory_limit, sum(s.held_bytes for s in tuple(self._sessions))
+        if limit is not None:
+            free = min(free, limit - beside)
+        if free < plan.stored_bytes:
+            return ()
+        return (
+            "weights stream although all of them would fit: "
+            f"{format_bytes(free)} are free for {format_bytes(plan.stored_bytes)}; "
+            "weight_budget = 'max' keeps them",
         )
 
     def _synchronisation(self, function: int) -> tuple[str, ...]:

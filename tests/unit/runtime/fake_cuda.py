@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import struct
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -220,6 +221,32 @@ class FakeCalls:
     def elapsed_ns(self, begin: int, end: int) -> int:
         return self._times[end] - self._times[begin]
 
+    def wait_value(self, stream: int, address: int, value: int) -> None:
+        self._check(address, 4)
+
+        def work() -> None:
+            word = ctypes.c_uint32.from_address(address)
+            end = time.monotonic() + 20
+            while word.value < value:
+                assert time.monotonic() < end, "a transfer waits for bytes that never come"
+                time.sleep(1e-5)
+
+        self._add(stream, work)
+
+    def write_value(self, stream: int, address: int, value: int) -> None:
+        self._check(address, 4)
+
+        def work() -> None:
+            ctypes.c_uint32.from_address(address).value = value
+
+        self._add(stream, work)
+
+    def poll(self, stream: int) -> None:
+        self.finish(stream)
+
+    def poll_event(self, event: int) -> None:
+        self.finish_event(event)
+
     # -- work
 
     def _add(self, stream: int, work: Callable[[], None]) -> None:
@@ -338,8 +365,9 @@ class FakeDevice(CudaDevice):
     device_class = "cpu"
 
     def __init__(self, **options: Any) -> None:
+        host_limit = options.pop("host_limit", None)
         self.fake = FakeCalls(**options)
-        super().__init__(calls=self.fake)
+        super().__init__(calls=self.fake, host_limit=host_limit)
 
     def link(self, program: schema.Program, code: Callable[[int], bytes]) -> CudaCode:
         for executable in program.executables:

@@ -36,19 +36,28 @@ class CudaDevice:
         calls: its driver.
         lock: held by every step and every change of weights: one step runs at a time.
         stream, copy_stream: commands, and transfers of weights.
+        host_limit_bytes: of pinned memory for weights; None for no limit.
         condition: address of a byte of pinned memory that conditions are read through.
     """
 
     name = "cuda"
     device_class = "cuda"
 
-    def __init__(self, ordinal: int = 0, calls: Any = None) -> None:
+    def __init__(
+        self, ordinal: int = 0, calls: Any = None, host_limit: int | str | None = None
+    ) -> None:
         """Opens GPU number `ordinal`; `calls` stands in for the driver in tests.
 
+        Args:
+            host_limit: bytes or a size: the most host memory that weights of a module are
+                pinned in; what streams beyond it is read from the disk at each step.
+
         Raises:
+            HeadraceError HR3201: the limit is no size.
             HeadraceError HR4020, HR4021: no bindings, no GPU.
         """
         self.calls: CudaCalls = calls if calls is not None else CudaCalls(ordinal)
+        self.host_limit_bytes = None if host_limit is None else parse_size(host_limit)
         self.lock = threading.RLock()
         self.stream: Any = self.calls.stream()
         self.copy_stream: Any = self.calls.stream()

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import importlib
 from functools import cached_property
+from time import sleep
 from typing import Any
 
 from headrace.base.errors import HeadraceError, error
 from headrace.runtime.memory import PAGE_BYTES
+
+_POLL_S = 20e-6
 
 EXTRA = "pip install headrace[cuda]"
 
@@ -304,6 +307,35 @@ class CudaCalls:
     def finish(self, stream: Any) -> None:
         """Waits on the host for all that is on the stream."""
         self._call("cuStreamSynchronize", stream)
+
+    def wait_value(self, stream: Any, address: int, value: int) -> None:
+        """What comes on the stream waits until a word of pinned memory is at least `value`."""
+        kind = self._api.CUstreamWaitValue_flags
+        flag = int(kind.CU_STREAM_WAIT_VALUE_GEQ)
+        self._call("cuStreamWaitValue32", stream, address, value, flag)
+
+    def write_value(self, stream: Any, address: int, value: int) -> None:
+        """Writes a word of pinned memory after all that is on the stream."""
+        kind = self._api.CUstreamWriteValue_flags
+        flag = int(kind.CU_STREAM_WRITE_VALUE_DEFAULT)
+        self._call("cuStreamWriteValue32", stream, address, value, flag)
+
+    def poll_event(self, event: Any) -> None:
+        """Waits on the host, letting threads of ours run meanwhile."""
+        self._poll("cuEventQuery", event)
+
+    def poll(self, stream: Any) -> None:
+        """Waits for all that is on the stream, letting threads of ours run meanwhile."""
+        self._poll("cuStreamQuery", stream)
+
+    def _poll(self, name: str, handle: Any) -> None:
+        success, busy = self._api.CUresult.CUDA_SUCCESS, self._api.CUresult.CUDA_ERROR_NOT_READY
+        while (status := getattr(self._api, name)(handle)[0]) != success:
+            if status != busy:
+                raise error(
+                    "HR4022", f"the CUDA driver refuses {name}", notes=self._words(status)
+                )
+            sleep(_POLL_S)
 
     def elapsed_ns(self, begin: Any, end: Any) -> int:
         """Time between two timed events that have passed; the clock ticks 0.5 us."""

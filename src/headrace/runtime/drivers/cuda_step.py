@@ -25,6 +25,7 @@ from headrace.runtime.arrays import address_of
 from headrace.runtime.drivers.api import Span
 from headrace.runtime.drivers.cuda_calls import CudaCalls
 from headrace.runtime.drivers.cuda_commands import Commands, Spaces
+from headrace.runtime.drivers.cuda_disk import EMPTY, FULL
 from headrace.runtime.drivers.cuda_link import CudaCode
 from headrace.runtime.drivers.cuda_memory import CudaState
 from headrace.runtime.drivers.cuda_weights import CudaWeights
@@ -165,7 +166,11 @@ class CudaStep(TimedStep):
         self._bring_head()
         calls.launch_graph(self._graphs[0], stream)
         self._weights.head = self._plan
-        calls.finish_event(self._done)
+        if self._weights.disk is None:
+            calls.finish_event(self._done)
+        else:
+            calls.poll_event(self._done)
+            self._weights.disk.check()
         self._note_waits(0)
         self._note_spans(0)
 
@@ -197,6 +202,7 @@ class CudaStep(TimedStep):
         """Before the first step: what the tail of the step before would have brought."""
         if self._weights.head is self._plan:
             return
+        self._weights.restart_disk()
         calls, device = self._calls, self._device
         heads = [n for n, f in enumerate(self._plan.fetches) if f.issue_after < 0]
         if not heads:
@@ -257,6 +263,7 @@ class CudaStep(TimedStep):
         self._weights.head = None
         before, after = self._handles.event(True), self._handles.event(True)
         here: set[int] = set()
+        self._weights.restart_disk()
         self._copy_inputs()
         at = 0
         while at < len(plan.commands):
@@ -269,7 +276,7 @@ class CudaStep(TimedStep):
                     if fetch not in here:
                         here.add(fetch)
                         self.transfer(fetch)
-                calls.finish(self._device.copy_stream)
+                calls.poll(self._device.copy_stream)
             try:
                 calls.record(before, stream)
                 commands.issue(at, stream)
@@ -328,12 +335,15 @@ class CudaStep(TimedStep):
     def transfer(self, number: int) -> None:
         """Puts one fetch on the copy stream."""
         fetch, weights = self._plan.fetches[number], self._weights
-        self._calls.copy(
-            weights.ring + fetch.ring_offset_bytes,
-            weights.host_address + fetch.offset_bytes,
-            fetch.size_bytes,
-            self._device.copy_stream,
-        )
+        calls, stream, disk = self._calls, self._device.copy_stream, self._weights.disk
+        target = weights.ring + fetch.ring_offset_bytes
+        if disk is None or not disk.holds(number):
+            source = weights.host_address + fetch.offset_bytes
+            calls.copy(target, source, fetch.size_bytes, stream)
+            return
+        calls.wait_value(stream, disk.word(number), FULL)
+        calls.copy(target, disk.source(number), fetch.size_bytes, stream)
+        calls.write_value(stream, disk.word(number), EMPTY)
 
     def traced_transfer(self, run: int, number: int) -> None:
         """The same in a graph, timed where the step is traced."""

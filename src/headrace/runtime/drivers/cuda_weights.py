@@ -22,12 +22,12 @@ from headrace.base.errors import HeadraceError, error
 from headrace.plan.model import Address, Plan
 from headrace.runtime.drivers.cuda_arena import Arena, Move, moved_down, moved_up
 from headrace.runtime.drivers.cuda_calls import CudaCalls
+from headrace.runtime.drivers.cuda_disk import DiskRing, HostShare, share_host
 from headrace.runtime.drivers.cuda_memory import PinnedBuffer
 from headrace.runtime.drivers.host_copies import copy_in_threads
 from headrace.runtime.memory import Slab, advise, free_host_bytes, page_aligned
 from headrace.runtime.ranges import merged, without
 from headrace.runtime.weights.mapping import DONT_NEED, PoolMapping
-from headrace.runtime.weights.on_host import host_ranges
 
 _BOUNCE_BYTES = 16 << 20
 """Of each of the two buffers that resident weights are loaded through."""
@@ -129,6 +129,7 @@ class CudaWeights:
         module: whose weights they are.
         generation: grows when addresses change; graphs made before are then stale.
         head: the plan whose first fetches stand in the ring already, or None.
+        disk: the ring through which the disk brings what host memory has no room for.
     """
 
     def __init__(self, device: Any, mapping: PoolMapping, module: schema.Module) -> None:
@@ -145,6 +146,7 @@ class CudaWeights:
         self._arena: Arena | None = None
         self._resident: dict[int, int] = {}
         self._ring = 0
+        self.disk: DiskRing | None = None
 
     # -- what is where ----------------------------------------------------------------
 
@@ -204,16 +206,49 @@ class CudaWeights:
         self._mapping.check_unchanged()
         if self._plan is plan:
             return
+        # What a limit of host memory does not allow is refused before anything changes.
+        share = share_host(self.module, plan, self._device.host_limit_bytes)
         self._plan = self.head = None
+        self._close_disk()
         ring_bytes = max((f.ring_offset_bytes + f.size_bytes for f in plan.fetches), default=0)
         layout = plan.resident, ring_bytes
         self.generation += 1
         if layout != self._layout or self._arena is None:
             self._device.finish()
-            self._host.hold_file()
+            if self._device.host_limit_bytes is None:
+                self._host.hold_file()
             self._lay_out(plan.resident, ring_bytes)
-        self._host.hold(host_ranges(self.module, plan))
+        self._hold(plan, share)
         self._plan = plan
+
+    def _hold(self, plan: Plan, share: HostShare) -> None:
+        """Pins what is read from host memory, and opens the ring for what the disk brings."""
+        limited = self._device.host_limit_bytes is not None
+        if limited and without(self._host.ranges, share.held):
+            # First out, then in: both together must not pass the limit.
+            self._device.finish()
+            self._host.release()
+        self._host.hold(share.held)
+        if share.cold:
+            self.disk = DiskRing(self._calls, self._mapping, plan, share)
+
+    def restart_disk(self) -> None:
+        """The ring from the disk begins again at a step's first transfer."""
+        if self.disk is not None:
+            self._poll()
+            self.disk.restart()
+
+    def _poll(self) -> None:
+        """Waits for both streams while the reader goes on: transfers may wait for it."""
+        self._calls.poll(self._device.stream)
+        self._calls.poll(self._device.copy_stream)
+
+    def _close_disk(self) -> None:
+        disk, self.disk = self.disk, None
+        if disk is not None:
+            if self._calls.is_open:
+                self._poll()
+            disk.close()
 
     def _lay_out(self, resident: tuple[int, ...], ring_bytes: int) -> None:
         """Makes the arena that of a plan: what stayed before moves, the rest is brought.
@@ -336,6 +371,8 @@ class CudaWeights:
         with self._device.lock:
             if self._calls.is_open:
                 self._calls.enter()
+            self._close_disk()
+            if self._calls.is_open:
                 self._device.finish()
             self._plan = self.head = None
             self.generation += 1
@@ -344,8 +381,14 @@ class CudaWeights:
 
     def notes(self) -> tuple[str, ...]:
         """See `api.Weights.notes`."""
-        pinned = self._host.held_bytes
-        return (f"{pinned} bytes of weights are pinned in host memory",) if pinned else ()
+        pinned, disk = self._host.held_bytes, self.disk
+        found = [f"{pinned} bytes of weights are pinned in host memory"] if pinned else []
+        if disk is not None:
+            found.append(
+                f"{disk.read_bytes} bytes are read from the disk for each step, through a ring "
+                f"of {disk.held_bytes} pinned bytes"
+            )
+        return tuple(found)
 
     def close(self) -> None:
         """Gives device and host memory back and unmaps the file."""

@@ -31,7 +31,7 @@ def open_device(name: str, **options: Any) -> Any:
         options: of that driver (`threads` for `cpu`); those that are None are left out.
 
     Raises:
-        HeadraceError HR4013: no such device; HR4035: it takes no threads. The driver's
+        HeadraceError HR4013: no such device; HR4035, HR4037: it takes no threads, no host limit. The driver's
             own errors.
     """
     driver, _, wanted = name.partition(":")
@@ -49,6 +49,12 @@ def open_device(name: str, **options: Any) -> Any:
             "HR4035",
             f"device '{driver}' has no threads to set",
             helps=f"leave them out; {' and '.join(_WITH_THREADS)} take them",
+        )
+    if "host_limit" in given and driver != "cuda":
+        raise error(
+            "HR4037",
+            f"device '{driver}' pins no host memory that could be limited",
+            helps="leave the host limit out; cuda takes one",
         )
     if wanted:
         given["wanted"] = wanted

@@ -31,6 +31,7 @@ class PoolMapping:
 
     Attributes:
         address: of the pool's first byte; 0 for an empty pool.
+        offset_bytes: where the pool begins in the file.
         populates: whether `madvise` can populate (Linux 5.14); else pages are touched.
         descriptor: of the opened file.
         identity: its inode, bytes and nanoseconds of modification when it was opened.
@@ -40,6 +41,7 @@ class PoolMapping:
         """Raises HeadraceError HR3011 (cannot be mapped), HR3105 (it has changed)."""
         self.path: str = artifact.path
         self.size_bytes: int = artifact.pool_size_bytes
+        self.offset_bytes: int = artifact.pool_offset_bytes
         known = artifact.file_identity
         self.identity: tuple[int, int, int] = (known.inode, known.size_bytes, known.modified_ns)
         self.address = 0

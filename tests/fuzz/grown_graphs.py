@@ -24,6 +24,7 @@ from headrace.ir.locations import location
 from headrace.ir.model import Model
 from headrace.ir.types import dtype_of, shape_of, tensor_type
 from headrace.tensor.build import TensorBuilder
+from headrace.tensor.loops import Stepped, counted_loop
 
 FLOATS = ("f32", "f32", "f32", "f64", "f16", "bf16")
 INTEGERS = ("i32", "i32", "i64", "i16", "i8", "ui8", "ui16", "ui32", "ui64")
@@ -479,6 +480,64 @@ def _normalised(g: _Growth, rng: Any) -> None:
     g.add(b.binary("divide", moved, b.broadcast_in_dim(total, dims, shape)), False)
 
 
+# -- loops -------------------------------------------------------------------------------------
+
+
+def _looped(g: _Growth, rng: Any) -> None:
+    """A loop that carries values of the graph and stacks some: each next value is another
+    carried one, or made of carried ones and of what stands outside."""
+    carried = [_pick(g, rng) for _ in range(int(rng.integers(1, 5)))]
+    trips = [as_expr("n"), as_expr("m"), as_expr(int(rng.integers(1, 12)))][
+        int(rng.integers(0, 3))
+    ]
+    outer = list(g.pool)
+    stacked = [int(n) for n in rng.permutation(len(carried))[: int(rng.integers(0, 3))]]
+    if any(g.elements(shape_of(carried[n])) * 12 > MOST_ELEMENTS for n in stacked):
+        raise _NothingFits
+
+    def trip(_: SSAValue, values: list[SSAValue]) -> Stepped:
+        made: list[SSAValue] = []
+        for value in values:
+            inside = [*values, *made, *outer]
+            alike = [v for v in inside if v.type == value.type]
+            made.append(_next(g, rng, value, alike))
+        return Stepped(made, [(made if rng.random() < 0.5 else values)[n] for n in stacked])
+
+    backwards = bool(rng.random() < 0.3)
+    found = counted_loop(g.builder, trips, carried, trip, reverse=backwards)
+    for value in (*found.carried, *found.kept):
+        g.add(value, False)
+
+
+def _next(g: _Growth, rng: Any, value: SSAValue, alike: list[SSAValue]) -> SSAValue:
+    """What a trip makes of a value; floats stay about as large as they are."""
+    b, kind = g.builder, dtype_of(value)
+    other = alike[int(rng.integers(0, len(alike)))]
+    choice = int(rng.integers(0, 4))
+    if choice == 0:
+        return other
+    if choice == 1 and len(shape_of(value)) > 1:
+        order = list(range(len(shape_of(value))))[::-1]
+        turned = b.transpose(other, order)
+        return turned if turned.type == value.type else b.reverse(other, [0])
+    if kind.kind == "bool":
+        return b.binary("xor", value, other)
+    if not kind.is_float:
+        return b.binary(str(rng.choice(["add", "subtract", "xor", "maximum"])), value, other)
+    half = b.splat(0.5, kind, shape_of(value))
+    if choice == 2:
+        return b.binary("multiply", b.binary("add", value, other), half)
+    return b.binary("maximum", b.binary("multiply", value, half), other)
+
+
+LOOPS_FROM = 10_000
+"""Graphs from this number on have loops among their steps; those before stay what they were."""
+
+
+def _steps_of(seed: int) -> list[Step]:
+    return STEPS if seed < LOOPS_FROM else [*STEPS, *[_looped] * (len(STEPS) // 3)]
+
+
 # -- whole graphs ------------------------------------------------------------------------------
 
 
@@ -502,10 +561,11 @@ def grow(seed: int, steps: Sequence[int]) -> Grown:
     growth = _Growth(TensorBuilder(block, location("grown")), dims)
     for argument in block.args:
         growth.add(argument, True)
+    among = _steps_of(seed)
     for number in steps:
         own = np.random.default_rng(number)
         try:
-            STEPS[int(own.integers(0, len(STEPS)))](growth, own)
+            among[int(own.integers(0, len(among)))](growth, own)
         except _NothingFits:
             continue
     made = [v for v in growth.pool if v not in set(block.args)] or [growth.pool[0]]

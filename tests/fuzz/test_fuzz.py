@@ -12,7 +12,7 @@ from typing import Any
 import fuzzing
 import numpy as np
 import pytest
-from grown_graphs import STEPS, grow, seeds_of
+from grown_graphs import LOOPS_FROM, STEPS, grow, seeds_of
 
 from headrace.runtime.drivers.table import open_device
 from headrace.tensor import verify
@@ -41,6 +41,10 @@ def test_sampled_graphs_agree_with_their_meaning(part: int, device: Any) -> None
     _run(range(part * size, (part + 1) * size), device)
 
 
+def test_sampled_graphs_with_loops_agree_with_their_meaning(device: Any) -> None:
+    _run(range(LOOPS_FROM, LOOPS_FROM + 15), device)
+
+
 ONCE_WRONG = {
     2146: "f64 results of f32 sums: the harness asked for too much",
     3966: "a transposed read at gathered places was taken for a plain one",
@@ -57,6 +61,13 @@ def test_graphs_that_once_failed_agree(seed: int, device: Any) -> None:
 @pytest.mark.parametrize("part", range(WHOLE // PART))
 def test_every_graph_agrees_with_its_meaning(part: int, device: Any) -> None:
     _run(range(part * PART, (part + 1) * PART), device)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+def test_every_graph_with_loops_agrees_with_its_meaning(part: int, device: Any) -> None:
+    start = LOOPS_FROM + part * PART
+    _run(range(start, start + PART), device)
 
 
 def test_graphs_are_valid_and_have_every_kind_of_step() -> None:

@@ -60,9 +60,13 @@ def kernel_function(entry: str, kernel: Kernel) -> FuncOp:
 
 
 def value_name(text: str) -> str | None:
-    """A name as an SSA value may have it: `encoder/x.1` is `encoder_x_1`."""
+    """A name as an SSA value may have it: `encoder/x.1` is `encoder_x_1`.
+
+    xDSL drops a number at the end, and takes no empty name: `7` is `v_7`.
+    """
     cleaned = re.sub(r"\W", "_", text, flags=re.ASCII)
-    return f"_{cleaned}" if cleaned[:1].isdigit() else cleaned or None
+    name = f"_{cleaned}" if cleaned[:1].isdigit() else cleaned
+    return f"v{name}" if re.fullmatch(r"(_\d+)+", name) else name or None
 
 
 def entry_functions(executable: ExecutableOp) -> Iterator[tuple[ExecutableExportOp, FuncOp]]:

@@ -296,6 +296,20 @@ def test_recurrence_over_a_symbolic_sequence_is_a_loop(kind: str, tmp_path: Path
         check_on_cpu(model, {"x": x}, tmp_path, tolerance=1e-4)
 
 
+def test_a_branch_may_use_a_weight_whose_name_is_a_number(tmp_path: Path) -> None:
+    """openwakeword's silero_vad numbers its weights."""
+    model = parsed("""
+agraph (float[40, 40] x, bool c) => (float[40, 40] y) {
+  y = If (c) <
+    then_branch = g () => (float[40, 40] t) { p = Mul (x, x)  m = MatMul (p, x)  t = Tanh (m) },
+    else_branch = h () => (float[40, 40] u) { q = Exp (x)  r = Sin (q)  u = Cos (r) }>
+}
+""")
+    model.graph.initializer.append(onnx.numpy_helper.from_array(BIG, "7"))
+    model.graph.node[0].attribute[0].g.node[0].input[1] = "7"
+    check_on_cpu(model, {"x": BIG, "c": np.array(True)}, tmp_path)
+
+
 FIBONACCI = """
 agraph (float[6] x) => (float[6] last, float[k, 6] rows) {
   trips = Constant <value = int64 {TRIPS}> ()

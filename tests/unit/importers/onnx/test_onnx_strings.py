@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
 
 import headrace
 from headrace import HeadraceError, backend
@@ -141,6 +143,31 @@ def test_numbers_are_read_from_strings() -> None:
     model = model_of(nodes, {"a": (TEXT, ["n"])}, {"y": FLOAT})
     (y,) = both(model, {"a": texts("1.5", "-2", "3e1")}, 1)
     assert list(y) == [2.25, 4.0, 900.0]
+
+
+@pytest.mark.parametrize("layout", ["RGB", "BGR", "Grayscale"])
+def test_a_picture_in_a_file_is_what_is_computed_on(layout: str) -> None:
+    pixels = _DRAW.integers(0, 256, (5, 7, 3)).astype(np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "png")
+    nodes = [
+        helper.make_node("ImageDecoder", ["file"], ["pixels"], pixel_format=layout),
+        helper.make_node("Cast", ["pixels"], ["x"], to=FLOAT),
+        helper.make_node("ReduceSum", ["x", "axes"], ["y"], keepdims=0),
+    ]
+    weights = {"axes": np.array([0, 1])}
+    model = model_of(nodes, {"file": (TensorProto.UINT8, ["n"])}, {"y": FLOAT}, weights)
+    prepared = backend.prepare(model)
+    (y,) = prepared.run([np.frombuffer(file.getvalue(), np.uint8)])
+    if layout == "Grayscale":
+        weighted = pixels @ np.array([0.299, 0.587, 0.114])
+        np.testing.assert_allclose(y, [weighted.sum()], rtol=5e-3)
+    else:
+        sums = pixels.sum((0, 1)).astype(np.float32)
+        np.testing.assert_array_equal(y, sums if layout == "RGB" else sums[::-1])
+    assert prepared.report().interpreted == 1
+    with pytest.raises(HeadraceError, match="HR1207"):
+        prepared.run([np.zeros(20, np.uint8)])
 
 
 def test_what_cannot_be_is_said_with_all_places() -> None:

@@ -1,11 +1,14 @@
 """What nodes on strings mean, in numpy: strings are arrays of objects of type `str`.
 
+Pictures in files are here too: how large they are stands in them.
+
 `host_op` registers a function of (attributes, inputs), which returns the outputs. An input
 that is left out is None.
 """
 
 from __future__ import annotations
 
+import io
 import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
@@ -192,6 +195,23 @@ def zip_map(given: Attributes, inputs: Sequence[Any]) -> Any:
     labels = given.get("classlabels_strings") or given["classlabels_int64s"]
     (x,) = inputs
     return [dict(zip(labels, row.tolist(), strict=True)) for row in x.reshape(-1, len(labels))]
+
+
+# -- pictures -----------------------------------------------------------------------------------
+
+
+@host_op("ImageDecoder")
+def image_decoder(given: Attributes, inputs: Sequence[Any]) -> Any:
+    """The pixels of a file that Pillow reads: u8 [height, width, channels]."""
+    from PIL import Image
+
+    layout = given.get("pixel_format", "RGB")
+    modes = {"RGB": "RGB", "BGR": "RGB", "Grayscale": "L"}
+    with Image.open(io.BytesIO(inputs[0].tobytes())) as picture:
+        pixels = np.array(picture.convert(modes[layout]))
+    if layout == "Grayscale":
+        return pixels[:, :, None]
+    return np.ascontiguousarray(pixels[:, :, ::-1]) if layout == "BGR" else pixels
 
 
 # -- strings that only move -------------------------------------------------------------------------

@@ -30,6 +30,9 @@ _NUMBERS_OUT = frozenset(
 )
 """Operators on strings that give none."""
 
+_ALWAYS = frozenset(("ZipMap", "ImageDecoder"))
+"""Operators of the host whose inputs and outputs need not be strings."""
+
 _CLASSIFIERS = {
     "TreeEnsembleClassifier": "classlabels_int64s",
     "LinearClassifier": "classlabels_ints",
@@ -58,7 +61,7 @@ class HostNode:
         inputs = [values[name] if name else None for name in self.node.inputs]
         try:
             made = HOST_OPS[self.node.domain, self.node.op_type](self.attributes, inputs)
-        except (ValueError, TypeError, KeyError, IndexError) as wrong:
+        except (ValueError, TypeError, KeyError, IndexError, OSError) as wrong:
             fact = f"{self.node.kind}: its inputs or attributes are not as the operator defines them"
             raise error("HR1207", fact, at=self.node.place, notes=str(wrong)) from wrong
         several = made if isinstance(made, tuple) else (made,)
@@ -201,7 +204,7 @@ def _with_numbered_labels(nodes: Iterable[NodeProto]) -> Iterable[NodeProto]:
 
 
 def _host_nodes(graph: GraphProto, nodes: Sequence[NodeProto]) -> list[bool]:
-    """For each node, whether it takes or gives strings, or maps."""
+    """For each node, whether it takes or gives strings, or what else no compiled code has."""
     texts = {v.name for v in graph.input if v.type.tensor_type.elem_type == _STRING}
     texts |= {t.name for t in graph.initializer if t.data_type == _STRING}
     found: list[bool] = []
@@ -209,7 +212,7 @@ def _host_nodes(graph: GraphProto, nodes: Sequence[NodeProto]) -> list[bool]:
         takes = any(i in texts for i in node.input)
         gives = _gives_strings(node, takes)
         texts |= set(node.output[:gives])
-        found.append(takes or bool(gives) or node.op_type == "ZipMap")
+        found.append(takes or bool(gives) or node.op_type in _ALWAYS)
     return found
 
 

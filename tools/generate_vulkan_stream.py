@@ -17,7 +17,7 @@ from headrace.kernel.lanes.machine import Value
 from headrace.targets.vulkan.assembler import Id
 from headrace.targets.vulkan.builder import Buffer, ShaderBuilder
 
-LANES, GROUPS, FOURS = 1024, 4, 4
+LANES, GROUPS, FOURS = 1024, 2, 4
 """Few workgroups, with much on its way each: 84 kB must be for 50 GB/s. While one stands on a
 multiprocessor of an H200, kernels that share memory in a workgroup do not run there: 64
 workgroups of 256 lanes made BERT-base's commands twice as slow, 32 by a third."""

@@ -17,9 +17,11 @@ from headrace.runtime.drivers.gates import Gate, gates_of
 class InlineStreamer:
     """What `vulkan_streamer.Streamer` is to a step; `starts` counts its steps."""
 
-    def __init__(self, calls: Any, code: Any, plan: Plan, ring: Any, host: Any) -> None:
+    def __init__(
+        self, calls: Any, code: Any, plan: Plan, ring: Any, host: Any, rate: float
+    ) -> None:
         self._calls, self._plan, self._ring, self._host = calls, plan, ring, host
-        self.gated = gates_of(plan)
+        self.gated = gates_of(plan, rate)
         self._done = self._next = 0
         self.starts = 0
 

@@ -96,8 +96,12 @@ class _Queues:
 @pytest.mark.parametrize("number", range(14))
 def test_no_command_reads_too_early_and_no_transfer_writes_too_early(plans, number):
     plan = plans[number]
-    gated = gates_of(plan)
+    gated = gates_of(plan, 5e10)
     assert sorted(row.fetch for row in gated.rows) == list(range(len(plan.fetches)))
+    for n, with_last in enumerate(gated.joined):
+        if with_last:  # no barrier before it: nothing is told, nothing waited for
+            assert gated.alone[n] is None
+            assert gated.beside[n] is None or not gated.beside[n].done
     for seed in range(6):
         draw = random.Random(seed)
         queues = _Queues(plan, gated, draw)
@@ -115,12 +119,26 @@ def test_no_command_reads_too_early_and_no_transfer_writes_too_early(plans, numb
                 assert idle < 500, "both sides wait"
 
 
+def test_slices_run_together_where_their_weights_have_come(plans):
+    count = {
+        rate: sum(sum(gates_of(plan, rate).joined) for plan in plans)
+        for rate in (1e6, 5e10, 1e15)
+    }
+    assert 0 <= count[1e6] < count[5e10] <= count[1e15]
+    for plan in plans:
+        joined = gates_of(plan, 1e15).joined
+        for n, with_last in enumerate(joined):
+            if with_last:
+                before, here = plan.commands[n - 1 : n + 1]
+                assert (before.command, before.symbol) == (here.command, here.symbol)
+
+
 def test_few_gates_stand_alone(plans):
     """A gate between two barriers costs one of them; beside a command it costs none."""
     for plan in plans:
         if not plan.fetches:
             continue
-        gated = gates_of(plan)
+        gated = gates_of(plan, 5e10)
         alone = [g for g in gated.alone[1:] if g is not None]
         late = [f for f in plan.fetches if f.issue_after >= f.needed_by - 1]
-        assert len(alone) <= len(late)
+        assert len(alone) <= len(late) + sum(gated.joined)

@@ -70,7 +70,7 @@ def test_transfers_land_once_their_places_are_free(calls):
         data[total - b - s : total - b].tobytes() for b, s in zip(begins, sizes, strict=True)
     )
     gated = Gated(
-        tuple(Row(n, release) for n, release in enumerate((0, 0, 2, 3, 7))), 0, (), ()
+        tuple(Row(n, release) for n, release in enumerate((0, 0, 2, 3, 7))), 0, (), (), ()
     )
     code = stream_code(calls)
     streamer = Streamer(calls, code, gated, places, commands=7, polls=2000)
@@ -93,7 +93,9 @@ def test_transfers_land_once_their_places_are_free(calls):
 
 def test_a_gate_gives_up_on_what_never_comes(calls):
     code = stream_code(calls)
-    streamer = Streamer(calls, code, Gated((Row(0, 0),), 0, (), ()), [(0, 0, 0)], 1, polls=500)
+    streamer = Streamer(
+        calls, code, Gated((Row(0, 0),), 0, (), (), ()), [(0, 0, 0)], 1, polls=500
+    )
     streamer.reset(())
     _gate(calls, streamer, Gate(1, 0))
     assert streamer.has_failed

@@ -67,25 +67,41 @@ class StreamingRecorder:
 
     def _together(self, command: int, number: int, gate: Gate | None) -> None:
         """Records a command and the gate that runs beside it."""
-        reads, writes = self._commands.touches(number)
+        commands, hazards, joined = self._commands, self._hazards, self._streamer.gated.joined
+        reads, writes = list[Range](), list[Range]()
         if gate is not None and number + 1 < len(self._plan.commands) and gate.row >= 0:
-            writes = (*writes, *self._arriving(number + 1))
-        copies = self._commands.copies(number)
-        if self._hazards.needs_barrier(reads, writes, copies):
-            self._calls.barrier(command, self._hazards.among_kernels)
-        elif gate is not None and gate.done:
-            # What it says is done must be done.
-            self._hazards.clear(copies)
-            self._calls.barrier(command, self._hazards.among_kernels)
-            self._hazards.needs_barrier(reads, writes, copies)
+            writes += self._arriving(number + 1)
+        if joined[number]:
+            hazards.note(reads, writes)
+        else:
+            # Slices that run together wait together.
+            for member in range(number, len(joined)):
+                if member > number and not joined[member]:
+                    break
+                touched = commands.touches(member)
+                reads += touched[0]
+                writes += touched[1]
+            copies = commands.copies(number)
+            if hazards.needs_barrier(reads, writes, copies):
+                self._calls.barrier(command, hazards.among_kernels)
+            elif gate is not None and gate.done:
+                # What it says is done must be done.
+                hazards.clear(copies)
+                self._calls.barrier(command, hazards.among_kernels)
+                hazards.needs_barrier(reads, writes, copies)
         if gate is not None:
             self._streamer.record_gate(command, gate)
-        self._commands.emit(number, command)
+        commands.emit(number, command)
 
     def _arriving(self, number: int) -> list[Range]:
-        """Places of the ring that a command reads for the first time."""
-        found: list[Range] = []
-        for fetch in getattr(self._plan.commands[number], "waits", ()):
+        """Places of the ring that a command, and slices with it, read for the first time."""
+        joined, found = self._streamer.gated.joined, list[Range]()
+        waits = list(getattr(self._plan.commands[number], "waits", ()))
+        for member in range(number + 1, len(joined)):
+            if not joined[member]:
+                break
+            waits += getattr(self._plan.commands[member], "waits", ())
+        for fetch in waits:
             at = self._plan.fetches[fetch]
             begin = at.ring_offset_bytes
             found.append(Range(self._ring.handle, begin, begin + at.size_bytes))

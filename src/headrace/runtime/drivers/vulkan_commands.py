@@ -60,6 +60,11 @@ class Hazards:
         self._writes += writes
         return found
 
+    def note(self, reads: Sequence[Range], writes: Sequence[Range]) -> None:
+        """These need not wait for what came since the last barrier."""
+        self._reads += reads
+        self._writes += writes
+
     def clear(self, copies: bool = False) -> None:
         """A barrier stands here; `copies`: before a copy or a fill."""
         self.among_kernels = not (self._copies or copies)

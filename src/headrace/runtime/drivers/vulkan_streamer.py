@@ -211,7 +211,9 @@ def _run_side_by_side(calls: VulkanCalls, code: VulkanCode) -> bool:
     source = heap.buffer(_FOUR_BYTES, "upload", "a trial")
     target = heap.buffer(_FOUR_BYTES, "device", "a trial")
     place = calls.address(source), calls.address(target), _FOUR_BYTES
-    streamer = Streamer(calls, code, Gated((Row(0, 1),), 0, (), ()), [place], 1, _POLLS_TRYING)
+    streamer = Streamer(
+        calls, code, Gated((Row(0, 1),), 0, (), (), ()), [place], 1, _POLLS_TRYING
+    )
     command = calls.begin()
     try:
         streamer.record_gate(command, Gate(1, 0), ends=True)
@@ -239,7 +241,7 @@ def stream_ns(
     samples: int,
 ) -> int:
     """Median time of bringing `rows` transfers of so many bytes, submitted and waited for."""
-    gated = Gated(tuple(Row(number, 0) for number in range(rows)), 0, (), ())
+    gated = Gated(tuple(Row(number, 0) for number in range(rows)), 0, (), (), ())
     source, target = addresses
     places = [
         (source + n * size_bytes, target + n * size_bytes, size_bytes) for n in range(rows)
@@ -260,14 +262,19 @@ def stream_ns(
 
 
 def streamer_of(
-    calls: VulkanCalls, code: VulkanCode, plan: Plan, ring: Buffer, host: Any
+    calls: VulkanCalls,
+    code: VulkanCode,
+    plan: Plan,
+    ring: Buffer,
+    host: Any,
+    link_bytes_per_s: float,
 ) -> Streamer:
     """The transfers of a plan whose weights stand in `host`.
 
     Raises:
         HeadraceError HR3013, HR3014: no room.
     """
-    gated = gates_of(plan)
+    gated = gates_of(plan, link_bytes_per_s)
     places: list[tuple[int, int, int]] = []
     base = calls.address(ring)
     for row in gated.rows:

@@ -211,7 +211,12 @@ class VulkanWeights:
         if found is None:
             assert plan is not None
             found = self._streamer = streamer_of(
-                self._calls, self._device.stream_code, plan, self.ring, self.host
+                self._calls,
+                self._device.stream_code,
+                plan,
+                self.ring,
+                self.host,
+                self._device.stream_bytes_per_s,
             )
         return found
 

@@ -16,9 +16,10 @@ from typing import Any
 
 from headrace.base.dtypes import BY_NAME
 from headrace.base.errors import error
+from headrace.importers.hlo.blocks import HloBlock, NotStructured, as_one_block
 from headrace.importers.hlo.convert import convert_module
 from headrace.importers.hlo.legacy_values import LEGACY_SYMBOL, ValueReader
-from headrace.importers.hlo.text_cursor import NUMBER, STRING, VALUE, WORD
+from headrace.importers.hlo.text_cursor import BLOCK, NUMBER, STRING, VALUE, WORD
 from headrace.importers.hlo.tree import (
     HloFunction,
     HloModule,
@@ -142,7 +143,12 @@ class _Parser(ValueReader):
             if "iree.module.export" in self.attributes():
                 self.exported.add(name)
         self.expect("{")
-        body = HloRegion(arguments, self.operations())
+        begin = self.at
+        try:
+            operations = as_one_block(self.blocks(arguments), results)
+        except NotStructured as wrong:
+            raise self.fail(str(wrong), begin) from wrong
+        body = HloRegion(arguments, operations)
         names = [n[1:] for n, _ in arguments]
         return HloFunction(name, body, results, names, [], public=not private)
 
@@ -160,6 +166,35 @@ class _Parser(ValueReader):
             self.attributes()
         return kind
 
+    def blocks(self, arguments: list[tuple[str, HloType]]) -> list[HloBlock]:
+        """The blocks of a function up to its closing brace, which is taken."""
+        found = [HloBlock("", arguments, [])]
+        while not self.try_("}"):
+            if self.at >= len(self.text):
+                raise self.fail("a '}' is missing")
+            label = self.match(BLOCK)
+            if label is None:
+                found[-1].operations.append(self.operation())
+                continue
+            taken = self.list_of(self.argument, ")") if self.try_("(") else []
+            self.expect(":")
+            found.append(HloBlock(label, taken, []))
+        if len(found) > 1 and not all(block.operations for block in found):
+            raise self.fail("a block is empty")
+        return found
+
+    def target(self) -> tuple[str, list[str]]:
+        """A block that may follow, and the values handed to it."""
+        label = self.need(BLOCK, "a block")
+        values: list[str] = []
+        if self.try_("("):
+            values.append(self.need(VALUE, "a value"))
+            while self.try_(","):
+                values.append(self.need(VALUE, "a value"))
+            self.expect(":")
+            self.list_of(self.type, ")")
+        return label, values
+
     def operations(self) -> list[HloOperation]:
         """Operations up to the closing brace, which is taken."""
         found: list[HloOperation] = []
@@ -172,7 +207,7 @@ class _Parser(ValueReader):
     def region(self) -> HloRegion:
         self.expect("{")
         arguments: list[tuple[str, HloType]] = []
-        if self.match(re.compile(r"\^[\w$.-]+")) is not None:
+        if self.match(BLOCK) is not None:
             if self.try_("("):
                 arguments = self.list_of(self.argument, ")")
             self.expect(":")
@@ -229,6 +264,16 @@ class _Parser(ValueReader):
                 self.expect("->")
                 self.type()
             return HloOperation(name, [], results, attributes, [], [kind], place)
+        if bare in ("br", "cond_br"):
+            condition = [self.need(VALUE, "a condition")] if bare == "cond_br" else []
+            targets: list[tuple[str, list[str]]] = []
+            while not condition or self.try_(","):
+                targets.append(self.target())
+                if not condition:
+                    break
+            if len(targets) != 1 + len(condition):
+                raise self.fail(f"'{name}' names {len(targets)} blocks")
+            return HloOperation(name, condition, results, {"targets": targets}, [], [], place)
         if name in ("flow.variable.load", "flow.variable.address"):
             begin = self.at
             symbol = self.need(LEGACY_SYMBOL, "a variable")[1:].strip('"')

@@ -33,7 +33,7 @@ from headrace.tensor.sources import expression_of, grows_too_much
 CONSTANT_ELEMENTS = 1024
 """The largest `tensor.constant`."""
 
-_STAY = (d.ConstantOp, d.ParameterOp, d.BroadcastInDimOp, d.IotaOp, d.CopyOp)
+_STAY = (d.ConstantOp, d.ParameterOp, d.BroadcastInDimOp, d.IotaOp, d.CopyOp, d.WhileOp, d.IfOp)
 
 
 @dataclass(frozen=True)

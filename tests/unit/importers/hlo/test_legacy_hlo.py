@@ -123,3 +123,75 @@ def test_the_age_of_a_text(text: str, legacy: bool, tmp_path: Path) -> None:
     file = tmp_path / "a.mlir"
     file.write_text(text)
     assert is_legacy_text(file) is legacy
+
+
+BLOCKS = """
+func @main(%x: tensor<i32>) -> (tensor<i32>, tensor<i32>) {
+  %one = constant dense<1> : tensor<i32>
+  %two = constant dense<2> : tensor<i32>
+  %three = constant dense<3> : tensor<i32>
+  %none = constant dense<0> : tensor<i32>
+  br ^head(%x, %none : tensor<i32>, tensor<i32>)
+^head(%n: tensor<i32>, %steps: tensor<i32>):
+  %0 = "xla_hlo.compare"(%n, %one) {comparison_direction = "GT"} : (tensor<i32>, tensor<i32>) -> tensor<i1>
+  %1 = extract_element %0[] : tensor<i1>
+  cond_br %1, ^body, ^done(%steps : tensor<i32>)
+^body:  // reads what another block defines
+  %2 = xla_hlo.remainder %n, %two : tensor<i32>
+  %3 = xla_hlo.add %steps, %one : tensor<i32>
+  %4 = "xla_hlo.compare"(%2, %one) {comparison_direction = "EQ"} : (tensor<i32>, tensor<i32>) -> tensor<i1>
+  cond_br %4, ^odd, ^even
+^odd:
+  %5 = xla_hlo.mul %n, %three : tensor<i32>
+  %6 = xla_hlo.add %5, %one : tensor<i32>
+  br ^head(%6, %3 : tensor<i32>, tensor<i32>)
+^even:
+  %7 = xla_hlo.div %n, %two : tensor<i32>
+  br ^head(%7, %3 : tensor<i32>, tensor<i32>)
+^done(%8: tensor<i32>):
+  return %8, %n : tensor<i32>, tensor<i32>
+}
+"""
+
+
+def _collatz(n: int) -> int:
+    steps = 0
+    while n > 1:
+        n = 3 * n + 1 if n % 2 else n // 2
+        steps += 1
+    return steps
+
+
+@pytest.mark.parametrize("start", [1, 6, 178])
+def test_blocks_branch_to_one_another(start: int, tmp_path: Path) -> None:
+    steps, last = _run(BLOCKS, tmp_path, x=np.array(start, np.int32))
+    assert (int(steps), int(last)) == (_collatz(start), 1)
+
+
+def test_a_loop_over_constants_is_run(tmp_path: Path) -> None:
+    """Folding leaves loops alone, whose trips are no business of a compiler."""
+    (found,) = _run(BLOCKS.replace("%x: tensor<i32>", "").replace(
+        "%one =", "%x = constant dense<27> : tensor<i32>\n  %one =", 1
+    ), tmp_path)[:1]  # fmt: skip
+    assert int(found) == _collatz(27)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fact"),
+    [
+        (
+            "br ^head(%6, %3 : tensor<i32>, tensor<i32>)",
+            "br ^head",
+            "'^head' takes 2 values, not 0",
+        ),
+        ("^odd, ^even", "^odd, ^nowhere", "no block '^nowhere'"),
+        ("cond_br %4, ^odd, ^even", "cond_br %4, ^odd", "names 1 blocks"),
+        ("  br ^head(%7, %3 : tensor<i32>, tensor<i32>)\n", "", "does not end"),
+        ("return %8, %n", "return %8", "returns 1 values"),
+    ],
+)
+def test_blocks_that_do_not_fit_are_refused(before: str, after: str, fact: str) -> None:
+    assert before in BLOCKS
+    with pytest.raises(HeadraceError, match="HR1001") as refused:
+        legacy_hlo.load_text(BLOCKS.replace(before, after), "a.mlir")
+    assert fact in str(refused.value) and "a.mlir:" in str(refused.value)

@@ -117,6 +117,13 @@ CASES = [
     n_bits(4, 32, 5, 64, "floats", note="float zeros"),
     n_bits(8, 32, 5, 96, "packed", note="8 packed"),
     n_bits(2, 32, 6, 96, "packed", note="2 packed"),
+    *(
+        case("GatherBlockQuantized", (),
+             (numbers(np.uint8, 10, 64 * bits // 8), ids(3, 4, below=10), positive(10, 4),
+              *([numbers(np.uint8, 10, 4 * bits // 8)] if zeros else [])),
+             {"bits": bits, "block_size": 16}, note=f"zeros {zeros}")
+        for bits in (4, 8) for zeros in (False, True)
+    ),
 ]  # fmt: skip
 
 _SYMBOLIC = {

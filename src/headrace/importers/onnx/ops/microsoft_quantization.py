@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from xdsl.ir import SSAValue
 
 from headrace.base.dtypes import F32, I16, I32, UI8
-from headrace.base.symbols import Expr, as_expr
+from headrace.base.symbols import Expr, ExprLike, as_expr, ceildiv
 from headrace.importers.onnx.context import NodeContext
 from headrace.importers.onnx.ops.contraction import matmul_values
 from headrace.importers.onnx.ops.microsoft_fused import DOMAIN
@@ -103,7 +105,9 @@ def matmul_n_bits(c: NodeContext) -> SSAValue:
     return b.convert(made, kind)
 
 
-def _unpacked(c: NodeContext, packed: SSAValue, bits: int, shape: tuple[int, ...]) -> SSAValue:
+def _unpacked(
+    c: NodeContext, packed: SSAValue, bits: int, shape: Sequence[ExprLike]
+) -> SSAValue:
     """Unsigned numbers out of bytes, the low bits first."""
     b, each = c.build, 8 // bits
     target: list[Expr] = [as_expr(s) for s in shape]
@@ -115,3 +119,47 @@ def _unpacked(c: NodeContext, packed: SSAValue, bits: int, shape: tuple[int, ...
     shift = c.with_scalar("multiply", b.iota(UI8, parted, len(parted) - 1), bits)
     number = b.binary("shift_right_logical", wide, shift)
     return b.reshape(c.with_scalar("and", number, 2**bits - 1), target)
+
+
+@onnx_op("GatherBlockQuantized", domain=DOMAIN)
+def gather_block_quantized(c: NodeContext) -> SSAValue:
+    """Rows of a table of few bits, scaled by blocks along `quantize_axis`, which is the last.
+
+    Bytes hold two numbers of 4 bits, or one of 8. Only the rows taken become floats.
+    """
+    b, data, rank = c.build, c.data(0), c.rank(0)
+    axis, along = c.axis("gather_axis", rank, 0), c.axis("quantize_axis", rank, 1)
+    block, kind = c.int("block_size", 128), dtype_of(data)
+    bits = c.int("bits", 4) if kind == UI8 else kind.bits
+    if along != rank - 1 or axis == along:
+        raise c.unsupported("a 'quantize_axis' that is not the last, or the 'gather_axis'")
+    if bits not in (4, 8) or block < 16 or block & (block - 1):
+        raise c.malformed("'bits' must be 4 or 8, 'block_size' a power of two from 16 on")
+    packed = kind == UI8 and bits == 4
+
+    def numbers(x: SSAValue, size: Expr) -> SSAValue:
+        rows = b.take(x, c.data(1), axis)
+        if packed:
+            wide = [*shape_of(rows)[:-1], shape_of(rows)[-1] * 2]
+            rows = _unpacked(c, rows, 4, wide)
+            rows = c.slice_axis(rows, len(wide) - 1, 0, size)
+        return b.convert(rows, F32)
+
+    size = c.shape(0)[-1] * (2 if packed else 1)
+    made = numbers(data, size)
+    blocks, last = c.shape(2)[-1], len(shape_of(made)) - 1
+    c.dims.same(blocks, ceildiv(size, block))
+
+    def spread(x: SSAValue) -> SSAValue:
+        """One number a block as one an element."""
+        shape = (*shape_of(x), as_expr(block))
+        wide = b.broadcast_in_dim(x, range(len(shape) - 1), shape)
+        flat = b.reshape(wide, (*shape_of(x)[:-1], shape_of(x)[-1] * block))
+        return c.slice_axis(flat, last, 0, size)
+
+    if c.has(3):
+        made = b.binary("subtract", made, spread(numbers(c.data(3), blocks)))
+    elif kind == UI8:
+        made = c.with_scalar("subtract", made, 2 ** (bits - 1))
+    scale = b.convert(b.take(c.data(2), c.data(1), axis), F32)
+    return b.convert(b.binary("multiply", made, spread(scale)), c.dtype(2))

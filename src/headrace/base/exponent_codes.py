@@ -10,7 +10,8 @@ alone. A block of n values is
     n bytes        sign and seven bits of mantissa; of an escape its number in the block
     2 n bytes      the 16 low bits, f32 only
     n / 2 bytes    codes: of each 32 values, byte i holds that of i (low half) and of 16 + i
-    2 e bytes      the 16 high bits of the block's escapes, in order; the rest is 0
+    2 e bytes      where in the block its escapes stand, in order; 65535 for none
+    2 e bytes      the 16 high bits of each; 0 for none
 
 and zeros up to a multiple of 16. So bf16 takes 0.75 of its bytes and f32 0.875, and what the
 escapes take. Reading is exact for every bit pattern, NaNs and zeros of both signs included.
@@ -29,7 +30,10 @@ ESCAPE = 15
 PACKED_DTYPES = ("bf16", "f32")
 """An f16 has five bits of exponent: codes would save a sixteenth."""
 
-MOST_BLOCK = 1 << 20
+MOST_BLOCK = 65535 // GROUP * GROUP
+NOWHERE = 65535
+"""The position of an escape that is not there."""
+
 MOST_ESCAPES = 256
 """Of a block: their numbers are bytes."""
 
@@ -55,9 +59,13 @@ class ExponentCodes:
         """Bytes of a block before its codes; `width` is that of a value in bytes, 2 or 4."""
         return self.block * (width - 1)
 
-    def escapes_at(self, width: int) -> int:
-        """Where in a block the list of escapes stands."""
+    def positions_at(self, width: int) -> int:
+        """Where in a block the positions of its escapes stand."""
         return self.low_bytes(width) + self.block // 2
+
+    def escapes_at(self, width: int) -> int:
+        """Where in a block the high bits of its escapes stand."""
+        return self.positions_at(width) + 2 * self.escapes
 
     def block_bytes(self, width: int) -> int:
         """Bytes of a packed block."""
@@ -162,6 +170,7 @@ def _encode_blocks(bits: Any, codes: ExponentCodes, packed: Any) -> None:
     code, escaped = _codes(high, codes.base)
     low = ((high >> 8) & 128 | high & 127).astype(np.uint8).reshape(-1, block)
     rows, columns = np.nonzero(escaped.reshape(-1, block))
+    places = np.full((len(packed), codes.escapes), NOWHERE, np.uint16)
     if rows.size:
         counts = np.bincount(rows, minlength=len(packed))
         if counts.max() > min(codes.escapes, MOST_ESCAPES):
@@ -171,8 +180,11 @@ def _encode_blocks(bits: Any, codes: ExponentCodes, packed: Any) -> None:
         code[escaped] = ESCAPE
         lists = np.zeros((len(packed), codes.escapes), np.uint16)
         lists[rows, numbers] = high.reshape(-1, block)[rows, columns]
+        places[rows, numbers] = columns
         at = codes.escapes_at(width)
         packed[:, at : at + 2 * codes.escapes] = lists.view(np.uint8)
+    at = codes.positions_at(width)
+    packed[:, at : at + 2 * codes.escapes] = places.view(np.uint8)
     packed[:, :block] = low
     if width == 4:
         rest = bits.astype(np.uint16).reshape(-1, block)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headrace.base.dtypes import DType
+from headrace.base.exponent_codes import MOST_ESCAPES, NOWHERE
 from headrace.base.symbols import ONE, Expr, ceildiv
 from headrace.kernel.description import (
     Axis,
@@ -148,6 +149,32 @@ def _slice_rule(kernel: Kernel, schedule: Schedule) -> SliceRule | None:
     return None
 
 
+def escaping_load(kernel: Kernel, phase: Phase) -> Load | None:
+    """The load of a packed weight whose blocks are what each row sums over, if there is one.
+
+    Its escapes, few, are then added by themselves: a look at a list for every element takes
+    longer than reading the weight.
+    """
+    reduction, axes = phase.reduction, phase.reduction_axes
+    if reduction is None or reduction.combiner.kind != "add" or len(axes) != 1:
+        return None
+    packed = [
+        o
+        for o in phase.body
+        if isinstance(o, Load) and kernel.operands[o.operand].layout.codes is not None
+    ]
+    if len(packed) != 1 or packed[0].bounded:
+        return None
+    (load,), (axis,) = packed, axes
+    operand = kernel.operands[load.operand]
+    codes = operand.layout.codes
+    assert codes is not None
+    whole = axis.size.is_constant and axis.size.value == codes.block
+    if not codes.escapes or not whole or not is_contiguous(operand, load.index, axis.name):
+        return None
+    return load
+
+
 def _axes(phase: Phase) -> tuple[Axis, ...]:
     return phase.reduction_axes if phase.reduction is not None else phase.parallel
 
@@ -174,7 +201,9 @@ def choose_schedule(kernel: Kernel) -> Schedule:
             # Nothing is neutral: every lane of the first run must be inside.
             while lanes > max(length, 1):
                 lanes //= 2
-    warps = power_of_two(rows * lanes // 256, 1, 8)
+    packed = any(o.layout.codes is not None for o in kernel.operands)
+    # Bytes of packed weights are read 16 at a time by each thread.
+    warps = power_of_two(rows * lanes // (512 if packed else 256), 1, 8)
     return Schedule(rows, lanes, warps)
 
 
@@ -260,9 +289,9 @@ class _RowLowering(TileLowering):
         body()
         writer.indent(-1)
 
-    def _run(self, axes: Sequence[Axis], start: str) -> None:
+    def _run(self, axes: Sequence[Axis], start: str, lanes: int = 0) -> None:
         """Binds axes to a run of lanes."""
-        writer, lanes, size = self.writer, self.schedule.lanes, flat_size(axes)
+        writer, lanes, size = self.writer, lanes or self.schedule.lanes, flat_size(axes)
         span = f"tl.arange(0, {lanes}).to({writer.word})[None, :]"
         line = writer.named(f"{start} + {span}", 2)
         self._bind(axes, line)
@@ -275,6 +304,8 @@ class _RowLowering(TileLowering):
 
     def _reduce(self, phase: Phase, reduction: Reduction) -> None:
         writer, axes = self.writer, phase.reduction_axes
+        load = escaping_load(self.kernel, phase)
+        writer.apart = -1 if load is None else load.operand
         self._run(axes, "0")
         first = self._folded(phase, reduction)
         kinds: list[MachineType] = [value.value.type for value in first]
@@ -302,6 +333,13 @@ class _RowLowering(TileLowering):
 
         self._runs(axes, fold, from_first=False)
         folded = self._tree(reduction.combiner, dtypes, kinds, [c.name for c in cells])
+        writer.apart = -1
+        if load is not None:
+            escapes = self._escapes(phase, reduction, load)
+            names = [value.value.handle.name for value in escapes]
+            rest = self._tree(reduction.combiner, dtypes, kinds, names)
+            folded = self._combine(reduction.combiner, folded, rest)
+            self._shape(1)
         starts = [
             scalars.literal(writer, dtype, initial)
             for dtype, initial in zip(dtypes, reduction.initial, strict=True)
@@ -319,10 +357,44 @@ class _RowLowering(TileLowering):
         found: list[Scalar] = []
         for name, local in zip(reduction.values, reduction.results, strict=True):
             value = self._value(values, name)
+            if self.writer.apart >= 0:
+                # Not the weight: 0 times an infinity is none.
+                neutral = scalars.literal(self.writer, value.dtype, -0.0)
+                escaped = Value(self.writer, "bool", Text(self.writer.escaped, 3))
+                value = Scalar(value.dtype, (escaped.select(neutral.value, value.value),))
             whole = Text(self.writer.whole(value.value), 3)
             kept = Value(self.writer, value.value.type, whole)
             found.append(Scalar(self.locals[local].dtype, (kept,)))
         return found
+
+    def _escapes(self, phase: Phase, reduction: Reduction, load: Load) -> list[Scalar]:
+        """What the escapes of each row's block add: a tile of as many lanes as there may be."""
+        writer, operand = self.writer, self.kernel.operands[load.operand]
+        codes = operand.layout.codes
+        assert codes is not None
+        lanes = power_of_two(codes.escapes, 1, MOST_ESCAPES)
+        self._shape(lanes)
+        self._run(phase.reduction_axes, "0", 1)
+        first: Text = self._elements(operand, load.index)[0].handle
+        size = codes.block_bytes(operand.dtype.size_bytes)
+        lists = codes.positions_at(operand.dtype.size_bytes)
+        block = (
+            f"p{load.operand} + ({first.name} // {codes.block}).to(tl.int64) * {size} + {lists}"
+        )
+        span = f"tl.arange(0, {lanes})[None, :]"
+        listed = f"{span} < {codes.escapes}"
+        if self.edge is not None:
+            listed = f"({listed}) & {self.edge}"
+        words = f"({block}).to(tl.pointer_type(tl.uint16), bitcast=True) + {span}"
+        place = writer.define(
+            f"tl.load({words}, mask={listed}, other={NOWHERE}).to({writer.word})", block=3
+        )
+        line = Value(writer, writer.index_type, place)
+        inside = writer.define(f"{place.name} != {NOWHERE}", block=3)
+        self._bind(phase.reduction_axes, line)
+        writer.edges[2] = inside.name
+        found = self._folded(phase, reduction)
+        return [self._neutral_outside("add", value, inside.name) for value in found]
 
     def _read(self, dtypes: Sequence[DType], cells: Sequence[object]) -> list[Scalar]:
         return [

@@ -85,6 +85,11 @@ class SourceWriter(Machine):
         self.shape = f"({LANES},)"
         self.buffers = list(buffers)
         self.codes: dict[int, ExponentCodes] = {}
+        # A packed operand whose escapes are added by themselves, and where the last load met one.
+        self.apart = -1
+        self.escaped = ""
+        # Of bits of a bf16 that were unpacked, the f32 that they are.
+        self._wide: dict[str, str] = {}
         self._lines: list[str] = []
         self._depth = 1
         self._count = 0
@@ -217,17 +222,25 @@ class SourceWriter(Machine):
         return " & ".join(names)
 
     def load(self, binding: int, offset: Value, mask: Value | None, otherwise: Value) -> Value:
-        dtype = self.buffers[binding]
         place = f"p{binding} + {self._block_of(offset)}"
         active = self._mask(mask)
         suffix = f", mask={active}, other=0" if active else ""
         loaded = f"tl.load({place}{suffix})"
         if binding in self.codes:
             loaded = self.unpacked(binding, self._block_of(offset), active)
-        kind = raw_type(dtype)
+        return self.loaded(binding, loaded, 1, mask, otherwise)
+
+    def loaded(
+        self, binding: int, text: str, bits: int, mask: Value | None, otherwise: Value
+    ) -> Value:
+        """The bits that a load has given, or what stands for them outside the mask."""
+        dtype = self.buffers[binding]
+        wide = self._wide.get(text)
         if dtype.size_bytes < 4:
-            loaded += ".to(tl.uint32)"
-        value = Value(self, kind, self._define(loaded, block=True))
+            text += ".to(tl.uint32)"
+        value = Value(self, raw_type(dtype), self._define(text, block=bits))
+        if wide is not None and mask is None:
+            self._wide[value.handle.name] = wide
         return value if mask is None else mask.select(value, otherwise)
 
     def unpacked(self, binding: int, offset: str, active: str) -> str:
@@ -243,17 +256,24 @@ class SourceWriter(Machine):
         def named(text: str) -> str:
             return self._define(text, block=True).name
 
-        block = named(f"p{binding} + ({offset} // {codes.block}).to(tl.int64) * {size}")
-        within = named(f"{offset} % {codes.block}")
+        # Unsigned: a signed remainder takes twice as many instructions.
+        place = named(f"({offset}).to(tl.u{TRITON_NAMES[self.index_type][3:]})")
+        block = named(f"p{binding} + ({place} // {codes.block}).to(tl.int64) * {size}")
+        within = named(f"{place} % {codes.block}")
         kept = named(f"tl.load({block} + {within}{suffix}).to(tl.uint32)")
         place = f"{block} + {low} + {within} // 32 * 16 + {within} % 16"
         pair = named(f"tl.load({place}{suffix}).to(tl.uint32)")
         shift = named(f"({within} // 16 % 2 * 4).to(tl.uint32)")
         code = named(f"({pair} >> {shift}) & 15")
-        exponent = f"(({code} + {codes.base}) & 255) << 7"
-        high = named(f"(({kept} & 128) << 8) | ({exponent}) | ({kept} & 127)")
-        if codes.escapes:
-            escaped = named(f"{code} == 15")
+        escaped = named(f"{code} == 15") if codes.escapes else ""
+        if binding == self.apart:
+            self.escaped = escaped
+        # Of an escape the exponent may pass 255; it is not used.
+        exponent = f"{code} + {codes.base}"
+        if width == 2 and binding == self.apart:
+            return self._unpacked_wide(kept, exponent, active)
+        high = named(f"(({kept} & 128) << 8) | (({exponent}) << 7) | ({kept} & 127)")
+        if escaped and binding != self.apart:
             words = f"({block} + {codes.escapes_at(width)}).to(tl.pointer_type(tl.uint16), bitcast=True)"
             listed = f"tl.load({words} + {kept}, mask={escaped}, other=0).to(tl.uint32)"
             high = named(f"tl.where({escaped}, {listed}, {high})")
@@ -265,8 +285,17 @@ class SourceWriter(Machine):
             high = named(f"{high}.to(tl.uint16)")
         if active:
             high = named(f"tl.where({active}, {high}, 0)")
-        float_bits = width == 4
-        return f"{high}.to(tl.float32, bitcast=True)" if float_bits else high
+        return f"{high}.to(tl.float32, bitcast=True)" if width == 4 else high
+
+    def _unpacked_wide(self, kept: str, exponent: str, active: str) -> str:
+        """Bits of a bf16 whose f32 is put together at once: two instructions less."""
+        sign, rest = f"({kept} << 24) & 0x80000000", f"({kept} << 16) & 0x7F0000"
+        whole = self._define(f"({sign}) | (({exponent}) << 23) | ({rest})", block=True).name
+        if active:
+            whole = self._define(f"tl.where({active}, {whole}, 0)", block=True).name
+        high = self._define(f"({whole} >> 16).to(tl.uint16)", block=True).name
+        self._wide[high] = f"{whole}.to(tl.float32, bitcast=True)"
+        return high
 
     def pointer(self, binding: int) -> str:
         """Triton's type of the pointer to an operand."""
@@ -299,6 +328,8 @@ class SourceWriter(Machine):
         if name is None:
             return None
         text: Text = bits.handle
+        if text.name in self._wide:
+            return Value(self, "f32", self._define(self._wide[text.name], block=text.block))
         narrow = f"{text.name}.to(tl.uint16).to({name}, bitcast=True).to(tl.float32)"
         return Value(self, "f32", self._define(narrow, block=text.block))
 

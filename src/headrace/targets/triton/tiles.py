@@ -12,7 +12,7 @@ from headrace.base.symbols import ZERO, Expr
 from headrace.kernel.description import Axis, Kernel, Operand
 from headrace.kernel.lanes.indices import Indices
 from headrace.kernel.lanes.lower import Lowering
-from headrace.kernel.lanes.machine import MachineType, Value, raw_type
+from headrace.kernel.lanes.machine import MachineType, Value
 from headrace.kernel.lanes.scalar import element_dtype
 from headrace.kernel.products import flat_size
 from headrace.kernel.target import SliceRule
@@ -103,16 +103,12 @@ class TileWriter(SourceWriter):
         return place, bits, mask_text
 
     def load(self, binding: int, offset: Value, mask: Value | None, otherwise: Value) -> Value:
-        dtype = self.buffers[binding]
         masks = [*self._guards, *([mask.handle] if mask is not None else [])]
         place, bits, active = self._place(binding, offset, masks)
         loaded = f"tl.load({place}, mask={active}, other=0)" if active else f"tl.load({place})"
         if binding in self.codes:
             loaded = self.unpacked(binding, place.partition(" + ")[2], active)
-        if dtype.size_bytes < 4:
-            loaded += ".to(tl.uint32)"
-        value = Value(self, raw_type(dtype), self._define(loaded, block=bits))
-        return value if mask is None else mask.select(value, otherwise)
+        return self.loaded(binding, loaded, bits, mask, otherwise)
 
     def load_narrow(self, binding: int, offset: Value, mask: Value | None, name: str) -> str:
         """A tile of 16-bit floats as they are: they go to the tensor cores untouched."""

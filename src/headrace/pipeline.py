@@ -36,7 +36,8 @@ class Step:
         name: of the pass; `{level}` in its options is filled in.
         why: the reason it stands where it stands.
         levels: optimisation levels at which it runs.
-        per_class: it runs once per device class and is handed that class's targets.
+        per_class: it is handed the targets: from stream on, it runs once per device class
+            and is handed that class's.
         rounds: it changes how results are rounded; left out of `exact` numerics.
         factor_bits: it is for targets that multiply integers of so many bits fast
             (`Target.factor_bits`); left out where one of them does not. 0 for all.
@@ -75,7 +76,7 @@ STEPS = (
     Step("flow", "flow-split-at-sizes", "a function is planned whole, so its sizes are known when it starts"),
     Step("flow", "flow-outline-control", "every function is one straight line from here"),
     Step("flow", "flow-sink-reshapes", "bias and activation stay with the product", _OPTIMISED),
-    Step("flow", "flow-form-dispatches{level={level}}", "operations that run as one launch"),
+    Step("flow", "flow-form-dispatches{level={level}}", "operations that run as one launch", per_class=True),
     Step("flow", "flow-outline-dispatches", "bodies leave the program, so that equals show"),
     Step("flow", "flow-deduplicate-executables", "one executable for equal bodies", _OPTIMISED),
     Step("stream", "flow-convert-to-kernels", "from here a body is one unscheduled kernel"),
@@ -231,7 +232,8 @@ def compile_to(model: Model, phase: str, options: Options) -> Compilation:
             ):
                 continue
             for name, module in made.modules().items():
-                run_pass(_pass(step, options, classes.get(name, ())), module)
+                targets = classes.get(name, options.targets)
+                run_pass(_pass(step, options, targets), module)
                 _tell(options.after_pass, step.name.partition("{")[0], name, module)
         for name, module in made.modules().items():
             verify(current, module)

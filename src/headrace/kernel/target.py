@@ -166,6 +166,11 @@ class Target(Protocol):
         types: 16 than f32's, 8 than 16's."""
         ...
 
+    @property
+    def fuses_narrow_rows(self) -> bool:
+        """Whether attention in 16-bit floats should come as one kernel."""
+        ...
+
     def with_numerics(self, numerics: str) -> Target:
         """The same target that forms sums so (`NUMERICS`).
 

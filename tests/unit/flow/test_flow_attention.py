@@ -16,7 +16,9 @@ from headrace.importers.onnx.reader import load
 from headrace.importers.options import ImportOptions
 from headrace.ir.passes import make_pass
 from headrace.kernel.classify import classify
+from headrace.kernel.softmax_rows import as_softmax_rows
 from headrace.pipeline import Options, compile_to
+from headrace.targets.table import target
 from headrace.tensor.interp import evaluate_function as evaluate_tensor_function
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "models"))
@@ -32,7 +34,13 @@ def attention(kind: str) -> onnx.ModelProto:
     query = g.node("Transpose", ["q"], perm=heads)
     key = g.node("Transpose", ["k"], perm=(0, 2, 3, 1))
     value = g.node("Transpose", ["v"], perm=heads)
+    if kind == "halves":
+        query, key, value = (
+            g.node("Cast", [x], to=TensorProto.FLOAT16) for x in (query, key, value)
+        )
     scores = g.node("MatMul", [query, key])
+    if kind == "halves":
+        scores = g.node("Cast", [scores], to=TensorProto.FLOAT)
     outputs = []
     if kind == "values are a weight":
         value = g.normal("values", (5, 4), 5)
@@ -50,7 +58,11 @@ def attention(kind: str) -> onnx.ModelProto:
         weights = g.node("Where", [g.node("IsNaN", [weights]), zero, weights])
     if kind == "weights are used":
         outputs.append((weights, "weights", TensorProto.FLOAT, (2, 3, 5, 5)))
+    if kind == "halves":
+        weights = g.node("Cast", [weights], to=TensorProto.FLOAT16)
     mixed = g.node("MatMul", [weights, value])
+    if kind == "halves":
+        mixed = g.node("Cast", [mixed], to=TensorProto.FLOAT)
     if kind == "one after the other":
         turned = g.node("Transpose", [mixed], perm=(0, 1, 3, 2))
         again = g.node("Softmax", [g.node("MatMul", [mixed, turned])], axis=-1)
@@ -92,3 +104,25 @@ def test_attention(kind: str, rows: int, count: int, tmp_path: Path) -> None:
     kernels = [kernel_of(entries[d.entry_point]) for d in dispatches(model.ir)]
     families = [classify(k) for k in kernels if k is not None]
     assert (families.count("row"), len(families)) == (rows, count)
+
+
+@pytest.mark.parametrize(
+    ("targets", "rows"), [(("cuda",), 1), (("cuda", "cpu"), 0), (("cpu",), 0)]
+)
+def test_halves_are_one_dispatch_where_all_targets_take_that_well(
+    targets: tuple[str, ...], rows: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.onnx"
+    onnx.save(attention("halves"), path)
+    model = load(path, ImportOptions())
+    random = np.random.default_rng(1)
+    inputs = [random.standard_normal(SHAPE).astype(np.float32) for _ in "qkv"]
+    expected = evaluate_tensor_function(model, inputs)
+    compile_to(model, "flow", Options(tuple(target(t) for t in targets)))
+    make_pass("flow-convert-to-kernels").run(model)
+    for wanted, got in zip(expected, evaluate_function(model, inputs), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=2e-3, atol=2e-3)
+    entries = entry_functions(model.ir)
+    kernels = [kernel_of(entries[d.entry_point]) for d in dispatches(model.ir)]
+    found = [as_softmax_rows(k) for k in kernels if k is not None]
+    assert sum(f is not None for f in found) == rows

@@ -26,11 +26,15 @@ from headrace.tensor import dialect as t
 _MOVEMENTS = (t.ReshapeOp, t.TransposeOp, t.CopyOp)
 
 
-def grow_rows(program: Program, root: Operation) -> Group | None:
-    """The dispatch of a product whose rows are folded and multiplied again, or None."""
+def grow_rows(program: Program, root: Operation, narrow: bool = False) -> Group | None:
+    """The dispatch of a product whose rows are folded and multiplied again, or None.
+
+    Args:
+        narrow: also where scores are 16-bit floats.
+    """
     if not isinstance(root, t.DotGeneralOp) or root in program.group_of:
         return None
-    if not _is_scores(root):
+    if not _is_scores(root, narrow):
         return None
     attempt = _Rows(program, root)
     while attempt.step():
@@ -50,7 +54,7 @@ def grow_rows(program: Program, root: Operation) -> Group | None:
     return group
 
 
-def _is_scores(root: t.DotGeneralOp) -> bool:
+def _is_scores(root: t.DotGeneralOp, narrow: bool) -> bool:
     """One sum in the type of the result, one free dimension on each side, and no weight:
     those are laid out when compiling and may stream."""
     if is_weight(root.lhs) or is_weight(root.rhs):
@@ -61,7 +65,7 @@ def _is_scores(root: t.DotGeneralOp) -> bool:
     contracted = len(integers(root.lhs_contracting_dimensions))
     return (
         dtype.is_float
-        and folding_dtype(dtype) == dtype
+        and (narrow or folding_dtype(dtype) == dtype)
         and contracted == 1
         and all(rank == batch + 2 for rank in ranks)
     )

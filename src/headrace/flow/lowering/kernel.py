@@ -175,10 +175,27 @@ class _Builder:
     def _narrow(self, result: SSAValue) -> None:
         """Rounds a sum that was folded in a wider type."""
         assert self.kept[result][1] == folding_dtype(dtype_of(result))
-        name, wide, _ = self.kept[result]
+        name, wide, axes = self.kept[result]
+        if axes:
+            self._narrow_row(result, axes[0])
+            return
         pull = self._pull({})
         value = pull.body.convert(pull.body.load_local(name, wide), dtype_of(result))
         self._set(result, pull, value)
+
+    def _narrow_row(self, result: SSAValue, inner: str) -> None:
+        """The same of a row of sums."""
+        name, wide, _ = self.kept[result]
+        size = dict(self._inner_axes())[inner]
+        axis = Axis(f"%d{len(self.frame.outer)}", size)
+        place = (dim(axis.name),)
+        body = Body(self.numbers)
+        value = body.convert(body.load_local(name, wide, place), dtype_of(result))
+        local = Local(f"kept{len(self.locals)}", dtype_of(result), (size,))
+        self.locals.append(local)
+        store = Store(value, local.name, place)
+        self.phases.append(Phase((axis,), (), tuple(body.operations), None, (store,)))
+        self.kept[result] = (local.name, local.dtype, (inner,))
 
     def _is_kept(self, operation: Operation) -> bool:
         """A value computed once an outer point and then used at many inner points."""

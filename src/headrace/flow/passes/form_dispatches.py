@@ -24,6 +24,7 @@ from headrace.flow.lowering.operations import is_reduction, is_splat, scalar_con
 from headrace.ir.model import NAME, Model
 from headrace.ir.passes import Pass
 from headrace.ir.types import dtype_of, shape_of, static_shape
+from headrace.kernel.target import Target
 from headrace.tensor import dialect as t
 from headrace.tensor.build import to_numpy
 
@@ -37,22 +38,26 @@ class FormDispatches(Pass):
 
     Attributes:
         level: 0: nothing fused around reductions; 2: everything that fits.
+        targets: what is compiled for; empty: anything. Attention in 16-bit floats is one
+            dispatch where all of them take that well (`Target.fuses_narrow_rows`).
     """
 
     level: int = 2
+    targets: tuple[Target, ...] = ()
 
     def run(self, model: Model) -> None:
+        narrow = bool(self.targets) and all(x.fuses_narrow_rows for x in self.targets)
         for function in list(model.ir.ops):
             if isinstance(function, FuncOp):
                 _Weights(model, function).bind()
-                _form(function, self.level)
+                _form(function, self.level, narrow)
 
 
-def _form(function: FuncOp, level: int) -> None:
+def _form(function: FuncOp, level: int, narrow_rows: bool) -> None:
     _erase_dead(function)
     program = Program(function)
     for operation in program.operations if level else ():
-        group = grow_rows(program, operation)
+        group = grow_rows(program, operation, narrow_rows)
         if group is not None:
             program.add(group)
     for operation in program.operations:

@@ -62,6 +62,11 @@ class CpuTarget:
         """16: `pmaddwd` is in SSE2. 8 where there is VNNI."""
         return frozenset({16, 8} if self.machine.byte_features else {16})
 
+    @property
+    def fuses_narrow_rows(self) -> bool:
+        """Rows of 16-bit floats are no family here: products and a softmax are faster."""
+        return False
+
     def with_numerics(self, numerics: str) -> CpuTarget:
         """See `Target`; `exact` adds in order."""
         return CpuTarget(replace(self.machine, ordered_sums=numerics == "exact"))

@@ -57,6 +57,11 @@ class TritonTarget:
         """None: products of integers are not told apart."""
         return frozenset()
 
+    @property
+    def fuses_narrow_rows(self) -> bool:
+        """Nothing is kept of a row (`attention.py`)."""
+        return True
+
     def with_numerics(self, numerics: str) -> TritonTarget:
         """See `Target`; there is `fast` only."""
         without_exact_numerics(self.name, numerics)

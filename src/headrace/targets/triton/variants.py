@@ -2,8 +2,9 @@
 
 Where the rows of a product are known only at run time, one row (bound by reading the
 weight), few, some and many want different tiles. Conditions look at dimensions alone, so results
-have the same bits at every budget. A kernel that keeps whole rows (attention) runs as several
-launches, what they keep in scratch between them.
+have the same bits at every budget. Attention is one launch; with one row and many keys, and
+where it is no softmax between two products, it runs as several launches, what they keep in
+scratch between them.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from dataclasses import dataclass, replace
 from headrace.base.symbols import ONE, Expr
 from headrace.kernel.description import Axis, Kernel, Operand
 from headrace.kernel.products import as_product, flat_size
+from headrace.kernel.softmax_rows import as_softmax_rows
 from headrace.kernel.split import split
 from headrace.kernel.target import Condition
-from headrace.targets.triton import contract, naive, rows
+from headrace.targets.triton import attention, contract, naive, rows
 from headrace.targets.triton.naive import TritonSource
 
 _FEW_ROWS = 64
 _SOME_ROWS = 256
 _MANY_ROWS = 4096
+_MANY_KEYS = 512
+"""From so many keys on one row is spread over more programs than one for each head."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,45 @@ def variants(name: str, kernel: Kernel) -> list[Variant]:
     Raises:
         HeadraceError HR2401: an operation that lanes lack.
     """
+    rows_at_once = _attention(name, kernel)
+    if rows_at_once:
+        return rows_at_once
+    return _in_pieces(name, kernel)
+
+
+def _attention(name: str, kernel: Kernel) -> list[Variant]:
+    """Attention in one launch where that is faster; empty where it never is, or is none.
+
+    Few rows meet many keys in pieces, which are spread over more programs. So do many keys in
+    fp32, whose products are bound by arithmetic and want larger tiles than rows leave.
+    """
+    found = as_softmax_rows(kernel)
+    if found is None:
+        return []
+    count, keys = flat_size(found.rows), found.keys
+    many = attention.generate(name, kernel, _MANY_ROWS, found)
+    some = attention.generate(f"{name}_few", kernel, _FEW_ROWS // 4, found)
+    if many is None or some is None:
+        return []
+    narrow = attention.is_narrow(kernel, found)
+    few_rows = Condition(count, maximum=_FEW_ROWS // 4)
+    few = keys.is_constant and keys.value <= _MANY_KEYS
+    if not narrow and keys.is_constant and not few:
+        return []
+    few_keys = () if narrow or few else (Condition(keys, maximum=_MANY_KEYS),)
+    made = [Variant(few_keys, (many,))]
+    if not count.is_constant:
+        made.insert(0, Variant((few_rows, *few_keys), (some,)))
+    if not narrow and not few:
+        return [*made, *_in_pieces(f"{name}_pieces", kernel)]
+    if few or count == keys or (count.is_constant and count.value > 1):
+        return made
+    # The first of them is that for one row.
+    conditions = (Condition(count, maximum=1), Condition(keys, minimum=_MANY_KEYS + 1))
+    return [Variant(conditions, _in_pieces(f"{name}_pieces", kernel)[0].sources), *made]
+
+
+def _in_pieces(name: str, kernel: Kernel) -> list[Variant]:
     parted = split(kernel)
     pieces, kept = (parted.pieces, parted.kept) if parted is not None else ((kernel,), ())
     size = _unknown_rows(pieces)

@@ -47,6 +47,11 @@ class VulkanTarget:
         """None: products of integers are not told apart."""
         return frozenset()
 
+    @property
+    def fuses_narrow_rows(self) -> bool:
+        """Rows of 16-bit floats are no family here."""
+        return False
+
     def with_numerics(self, numerics: str) -> VulkanTarget:
         """See `Target`; there is `fast` only."""
         without_exact_numerics(self.name, numerics)

@@ -74,7 +74,8 @@ def _tensor(array: Any, pointer: str) -> HostTensor:
 
 @contextmanager
 def _rounding_bfloat16() -> Iterator[None]:
-    """The interpreter cuts fp32 off where bf16 ends; GPUs round to nearest even, and so do we."""
+    """The interpreter cuts fp32 off where bf16 ends; GPUs round to nearest even, and so do we.
+    It multiplies the bit patterns of bf16 in `tl.dot`; here their values."""
     module: Any = importlib.import_module("triton.runtime.interpreter")
     language: Any = importlib.import_module("triton.language")
     plain = module._convert_float
@@ -82,13 +83,30 @@ def _rounding_bfloat16() -> Iterator[None]:
     def convert(array: Any, source: Any, target: Any, rounding: Any) -> Any:
         if source == language.float32 and target == language.bfloat16:
             return array.view(np.float32).astype(ml_dtypes.bfloat16).view(np.uint16)
+        if source == language.bfloat16 and target == language.float32:
+            return array.view(ml_dtypes.bfloat16).astype(np.float32).view(np.uint32)
         return plain(array, source, target, rounding)
 
+    plain_dot = module.InterpreterBuilder.create_dot
+
+    def dot(self: Any, a: Any, b: Any, sums: Any, *options: Any) -> Any:
+        if a.dtype != language.bfloat16:
+            return plain_dot(self, a, b, sums, *options)
+        wide = [
+            module.TensorHandle(
+                x.data.view(ml_dtypes.bfloat16).astype(np.float32), language.float32
+            )
+            for x in (a, b)
+        ]
+        return plain_dot(self, *wide, sums, *options)
+
     module._convert_float = convert
+    module.InterpreterBuilder.create_dot = dot
     try:
         yield
     finally:
         module._convert_float = plain
+        module.InterpreterBuilder.create_dot = plain_dot
 
 
 def run(

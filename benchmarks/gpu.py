@@ -182,7 +182,9 @@ def _live_changes(module: Any, ids: Any, link: float) -> None:
 def disk(folder: Path, shape: Shape) -> None:
     """Row 4; the limit is a seventh of the weights, 1 GiB of 7.0 GB."""
     path = _build(folder, shape)
-    limit = f"{max(256, 1024 * shape.layers // 16)}MiB"
+    # The table of tokens stays pinned; a ring of two slots is the least beside it.
+    table = 2 * shape.vocabulary * shape.hidden
+    limit = f"{max(table + (64 << 20), (shape.layers << 30) // 16)}"
     gpu_memory.disk(path, _ids(shape)[:, :1], limit, _steps)
 
 

@@ -399,6 +399,10 @@ class Module:
         for session in sessions:
             session.close()
         self.weights.close()
+        # On a device that stays open the code would stay, too.
+        unlink = getattr(self.device, "unlink", None)
+        if unlink is not None:
+            unlink(self.code)
         if self._owns_device:
             self.device.close()
 

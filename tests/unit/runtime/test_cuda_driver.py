@@ -311,3 +311,12 @@ def test_without_bindings_or_gpu_the_error_says_so(mlp_path):
 def test_the_fake_keeps_the_interface():
     wanted = {n for n in vars(CudaCalls) if not n.startswith("_")} - {"allow_shared"}
     assert wanted <= set(dir(FakeCalls())), wanted - set(dir(FakeCalls()))
+
+
+def test_code_goes_with_its_module_where_the_device_stays_open(mlp_path):
+    device = FakeDevice()
+    for _ in range(3):
+        with opened(mlp_path, device, owns_device=False) as module:
+            module(np.ones((2, 1024), np.float32))
+        assert device._codes == []
+    device.close()

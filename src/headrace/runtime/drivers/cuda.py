@@ -93,6 +93,15 @@ class CudaDevice:
         self._codes.append(linked)
         return linked
 
+    def unlink(self, code: CudaCode) -> None:
+        """Unloads the code of a module that is closed; nothing of it may still run."""
+        with self.lock:
+            if self.calls.is_open:
+                self.calls.enter()
+                self.finish()
+                code.close()
+            self._codes.remove(code)
+
     def open_weights(self, artifact: Any) -> CudaWeights:
         """See `api.Device.open_weights`."""
         self.calls.enter()

@@ -49,6 +49,7 @@ ONCE_WRONG = {
     2146: "f64 results of f32 sums: the harness asked for too much",
     3966: "a transposed read at gathered places was taken for a plain one",
     4422: "f64 to f16 behind a copysign called a function that nothing links",
+    10361: "the zero that a loop starts at was no constant to a window's sum beside it",
 }
 
 

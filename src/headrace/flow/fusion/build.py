@@ -156,7 +156,7 @@ def _evaluation_order(
 
     The order follows from what is computed alone, not from where it stood in the program,
     so that equal dispatches have equal texts. Constants and what only spreads them come
-    along.
+    along, also where a loop or a result has them stored: a reduction must know its start.
     """
     ordered: dict[Operation, None] = {}
     for result in results:
@@ -166,7 +166,7 @@ def _evaluation_order(
             owner = value.owner
             if not isinstance(owner, Operation) or owner in ordered:
                 continue
-            if owner not in members and (value in known or not is_free(owner)):
+            if owner not in members and not is_free(owner):
                 if value not in known:
                     fact = f"a dispatch uses '{owner.name}', which nothing makes"
                     raise error("HR9207", fact)

@@ -29,6 +29,7 @@ def test_both_suites_ran_on_the_targets() -> None:
         ("onnx", "cuda"),
         ("stablehlo", "cpu"),
         ("stablehlo", "vulkan"),
+        ("stablehlo_interpret", "cpu"),
     }
 
 

@@ -27,5 +27,5 @@ def test_600_onnx_tests(capsys) -> None:
     results = scoreboard.run_tests(NAMES, jobs=min(16, os.cpu_count() or 1), device="CUDA")
     with capsys.disabled():
         print(f"\nonnx.backend.test on cuda: {scoreboard.summary(results)}")
-    assert all(r.interpreted == 0 for r in results)
-    assert sum(r.passed for r in results) >= LEAST * len(results)
+    assert not scoreboard.wrongly_interpreted(results)
+    assert sum(r.compiled for r in results) >= LEAST * len(results)

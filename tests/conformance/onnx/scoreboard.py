@@ -66,6 +66,11 @@ class Result:
     def passed(self) -> bool:
         return self.kind == "pass"
 
+    @property
+    def compiled(self) -> bool:
+        """It passed, and nothing ran on the host."""
+        return self.passed and not self.interpreted
+
 
 class Recording(HeadraceBackend):
     """The backend, which keeps what it prepared last; every test runs on `on`."""
@@ -167,6 +172,17 @@ def _operator_of(name: str, node: Any) -> str:
     if "_expanded" in name:
         return name.partition("_expanded")[0].removeprefix("test_") + " (expanded)"
     return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+
+
+def wrongly_interpreted(results: Sequence[Result]) -> list[str]:
+    """Tests that ran on the host though they are about neither strings nor pictures."""
+    return [
+        r.name
+        for r in results
+        if r.interpreted
+        and tested()[r.name].op_type != "ImageDecoder"
+        and "string" not in tested()[r.name].types
+    ]
 
 
 def sampled(names: Sequence[str], count: int) -> list[str]:

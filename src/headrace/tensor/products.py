@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TypeAlias
 
 from xdsl.ir import SSAValue
 
 from headrace.base.dtypes import DType
 from headrace.base.symbols import ZERO
+from headrace.ir.model import Model
 from headrace.ir.types import shape_of
 from headrace.tensor import dialect as d
-from headrace.tensor.rewrite import RewriteBuilder, is_splat_of, owner
+from headrace.tensor.rewrite import RewriteBuilder, functions, is_splat_of, owner
 from headrace.tensor.rules.movement import integer_list
+from headrace.tensor.sources import known_values
 
 Product: TypeAlias = "d.DotGeneralOp | d.ConvolutionOp"
+
+
+def weighted_products(model: Model) -> Iterator[Product]:
+    """Products and convolutions whose right operand alone is known when compiling."""
+    for _function, block in functions(model):
+        known = known_values(block)
+        for operation in list(block.ops):
+            if not isinstance(operation, (d.DotGeneralOp, d.ConvolutionOp)):
+                continue
+            if operation.rhs in known and operation.lhs not in known:
+                yield operation
 
 
 def summed(operation: Product) -> list[int]:

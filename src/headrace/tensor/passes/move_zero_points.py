@@ -19,17 +19,22 @@ from headrace.ir.model import Model
 from headrace.ir.passes import Pass
 from headrace.ir.types import dtype_of, shape_of
 from headrace.tensor import dialect as d
-from headrace.tensor.products import Product, is_zero, kept, summed, with_factors
+from headrace.tensor.products import (
+    Product,
+    is_zero,
+    kept,
+    summed,
+    weighted_products,
+    with_factors,
+)
 from headrace.tensor.rewrite import (
     RewriteBuilder,
-    functions,
     owner,
     replace,
     splat_value,
 )
 from headrace.tensor.rules.arithmetic import holds
 from headrace.tensor.rules.movement import integer_list
-from headrace.tensor.sources import known_values
 
 _BYTES = (I8, UI8)
 
@@ -39,13 +44,8 @@ class MoveZeroPoints(Pass):
     """One walk over the products and convolutions of each block."""
 
     def run(self, model: Model) -> None:
-        for _function, block in functions(model):
-            known = known_values(block)
-            for operation in list(block.ops):
-                if not isinstance(operation, (d.DotGeneralOp, d.ConvolutionOp)):
-                    continue
-                if operation.rhs in known and operation.lhs not in known:
-                    _move(operation)
+        for operation in weighted_products(model):
+            _move(operation)
 
 
 def _bytes_of(value: SSAValue) -> SSAValue | None:

@@ -16,6 +16,7 @@ from xdsl.ir import Operation, SSAValue
 from headrace.base.dtypes import DType
 from headrace.ir.types import dtype_of, shape_of
 from headrace.tensor import dialect as d
+from headrace.tensor.products import Product, with_factors
 from headrace.tensor.rewrite import (
     RewriteBuilder,
     Rule,
@@ -98,38 +99,14 @@ def _unwidened(value: SSAValue, result: DType) -> SSAValue | None:
 
 def _widened_integers(operation: Operation, builder: RewriteBuilder) -> SSAValue | None:
     """A product widens its operands itself: narrow integers stay narrow in memory."""
-    op = cast("d.DotGeneralOp | d.ConvolutionOp", operation)
+    op = cast("Product", operation)
     dtype = dtype_of(op.result)
     narrow = [_unwidened(v, dtype) for v in (op.lhs, op.rhs)]
     if narrow == [None, None]:
         return None
     lhs, rhs = (n or v for n, v in zip(narrow, (op.lhs, op.rhs), strict=True))
     builder.standing_for(op)
-    if isinstance(op, d.DotGeneralOp):
-        return builder.dot_general(
-            lhs,
-            rhs,
-            batch=(
-                integer_list(op.lhs_batching_dimensions),
-                integer_list(op.rhs_batching_dimensions),
-            ),
-            contract=(
-                integer_list(op.lhs_contracting_dimensions),
-                integer_list(op.rhs_contracting_dimensions),
-            ),
-            dtype=dtype,
-        )
-    return builder.convolution(
-        lhs,
-        rhs,
-        window_strides=integer_list(op.window_strides),
-        padding_low=op.padding_low.exprs,
-        padding_high=op.padding_high.exprs,
-        lhs_dilation=integer_list(op.lhs_dilation),
-        rhs_dilation=integer_list(op.rhs_dilation),
-        feature_group_count=integer_list(op.feature_group_count)[0],
-        dtype=dtype,
-    )
+    return with_factors(builder, op, lhs, rhs, dtype)
 
 
 RULES: dict[type[Operation], tuple[Rule, ...]] = {

@@ -108,6 +108,8 @@ class StringRep(BackendRep):
                 predicted_peak_bytes=0,
                 measured_peak_bytes=0,
                 staging_bytes=0,
+                context_bytes=0,
+                code_bytes=0,
                 weight_budget_bytes=0,
                 minimum_budget_bytes=0,
                 stored_bytes=0,

@@ -51,6 +51,8 @@ def describe_plan(
         "ring_bytes": made.ring_bytes,
         "slab_bytes": made.slab_bytes,
         "peak_bytes": prediction.peak_bytes,
+        "context_bytes": module.device.context_bytes,
+        "code_bytes": module.code.code_bytes,
         "predicted_step_ns": prediction.step_ns,
         "predicted_compute_ns": prediction.compute_ns,
         "predicted_stall_ns": prediction.stall_ns,
@@ -106,6 +108,11 @@ def _plan_text(data: Mapping[str, Any]) -> str:
         f" {format_bytes(data['ring_bytes'])}",
         f"  slab       {format_bytes(data['slab_bytes'])}",
         f"  peak       {format_bytes(data['peak_bytes'])}",
+        *(
+            f"  {name:10} {format_bytes(data[f'{name}_bytes'])} of the device beside the peak"
+            for name in ("context", "code")
+            if data[f"{name}_bytes"]
+        ),
         f"  step       {data['predicted_step_ns'] / 1e6:.3f} ms predicted"
         f" ({data['predicted_compute_ns'] / 1e6:.3f} ms computing,"
         f" {data['predicted_stall_ns'] / 1e6:.3f} ms waiting for weights)",

@@ -20,6 +20,7 @@ from functools import cached_property
 from headrace.artifact.schema import Module, Program
 from headrace.base.errors import error
 from headrace.plan.assemble import assemble
+from headrace.plan.beside import NOTHING, Beside
 from headrace.plan.budget import format_bytes, too_little
 from headrace.plan.cost import kernel_times_ns
 from headrace.plan.levels import Level, Levels
@@ -120,15 +121,17 @@ class Prepared(Problem):
         return Levels(self)
 
     def plan(
-        self, budget_bytes: int, memory_limit_bytes: int | None = None, beside_bytes: int = 0
+        self,
+        budget_bytes: int,
+        memory_limit_bytes: int | None = None,
+        beside: Beside = NOTHING,
     ) -> Plan:
         """The plan at a budget.
 
         Args:
             budget_bytes: for weights: resident, ring and rows together.
-            memory_limit_bytes: for all that the module owns.
-            beside_bytes: what it owns beside this plan's weights, slab and state: staging
-                for inputs and outputs, other sessions.
+            memory_limit_bytes: for all that the module takes of the device.
+            beside: what of it is taken beside this plan's weights, slab and state.
 
         Raises:
             HeadraceError HR3202: the budget is below the minimum, which it names.
@@ -138,17 +141,19 @@ class Prepared(Problem):
             raise too_little(budget_bytes, self.minimum_budget_bytes, self.stored_bytes)
         allowed = budget_bytes
         if memory_limit_bytes is not None:
-            taken = self.slab_bytes + self.variable_bytes + beside_bytes
+            values = self.slab_bytes + self.variable_bytes
+            taken = values + beside.total_bytes
             allowed = min(allowed, memory_limit_bytes - taken)
             if allowed < self.minimum_budget_bytes:
                 least = taken + self.minimum_budget_bytes
+                parts = (f"{format_bytes(values)} values and scratch", str(beside))
                 raise error(
                     "HR3203",
                     f"a memory limit of {format_bytes(memory_limit_bytes)} is too little",
                     notes=(
                         f"the minimum at these sizes is {format_bytes(least)}",
-                        f"of this {format_bytes(self.minimum_budget_bytes)} are weights and "
-                        f"{format_bytes(taken)} values, scratch, inputs and outputs",
+                        f"of this {format_bytes(self.minimum_budget_bytes)} are weights, "
+                        + ", ".join(part for part in parts if part),
                     ),
                     helps="raise the memory limit, or make the batch smaller",
                 )

@@ -14,6 +14,7 @@ from typing import Any
 from headrace.artifact import schema
 from headrace.artifact.reader import Artifact, open_artifact
 from headrace.base.errors import HeadraceError, error
+from headrace.plan.beside import Beside
 from headrace.plan.budget import format_bytes, parse_budget, parse_size
 from headrace.plan.model import Plan
 from headrace.plan.profile import Profile
@@ -254,33 +255,34 @@ class Module:
     ) -> Plan:
         prepared = self._planning.prepared(function, dims)
         limit = self.memory_limit
-        beside = 0
+        beside = Beside()
         free = self._free_bytes - prepared.slab_bytes - prepared.variable_bytes
         if limit is not None:
-            beside = self._bytes_beside(function, dims, session)
-            free = min(free, limit - beside - prepared.slab_bytes - prepared.variable_bytes)
+            beside = self._beside(function, dims, session)
+            values = prepared.slab_bytes + prepared.variable_bytes
+            free = min(free, limit - beside.total_bytes - values)
         least = prepared.minimum_budget_bytes
         # The limit's own error names the minimum; `auto` must not hide it behind another.
         free = max(free, -(-least * 10 // 9) if limit is not None else 0)
         budget = parse_budget(request, prepared.stored_bytes, least, max(0, free))
         return self._planning.plan(function, dims, budget, limit, beside)
 
-    def _bytes_beside(
+    def _beside(
         self, function: int, dims: Mapping[str, int], session: Session | None
-    ) -> int:
-        """What else is owned: staging for inputs and outputs, and the other sessions."""
+    ) -> Beside:
         entry = self.program.functions[function]
-        total = 0
+        staging = 0
         aliased = {after for after, _ in entry.aliases}
         outputs = (o for n, o in enumerate(entry.outputs) if n not in aliased)
         for signature in (*entry.inputs, *outputs):
             size = signature.dtype.size_bytes
             for expr in signature.shape:
                 size *= expr.evaluate(dims)
-            total += -(-size // 64) * 64
+            staging += -(-size // 64) * 64
         # Slab, variables and staging are whole pages.
-        total += 3 * PAGE_BYTES
-        return total + sum(s.held_bytes for s in self._sessions if s is not session)
+        staging += 3 * PAGE_BYTES
+        others = sum(s.held_bytes for s in self._sessions if s is not session)
+        return Beside(self.device.context_bytes, self.code.code_bytes, staging, others)
 
     # -- profile -------------------------------------------------------------------
 
@@ -347,6 +349,8 @@ class Module:
             predicted_peak_bytes=plan.prediction.peak_bytes,
             measured_peak_bytes=self.weights.held_bytes + beside,
             staging_bytes=sum(s.staging_bytes for s in sessions),
+            context_bytes=self.device.context_bytes,
+            code_bytes=self.code.code_bytes,
             weight_budget_bytes=plan.budget_bytes,
             minimum_budget_bytes=plan.minimum_budget_bytes,
             stored_bytes=plan.stored_bytes,
@@ -460,7 +464,8 @@ def load_module(
         path: the compiled model.
         device: `cpu`, ..., or an opened device, which stays open when the module closes.
         weight_budget: see `Module.weight_budget`.
-        memory_limit: bytes or a size: caps weights, slab, variables and staging together.
+        memory_limit: bytes or a size: caps all that is taken of the device: weights, slab,
+            variables, staging, code and the driver's context together.
         options: of the driver, e.g. `threads=` for `cpu`.
 
     Raises:

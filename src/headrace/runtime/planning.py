@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.artifact import schema
+from headrace.plan.beside import Beside
 from headrace.plan.model import Plan
 from headrace.plan.planner import Prepared, prepare
 from headrace.plan.profile import Profile
@@ -41,7 +42,7 @@ class Planning:
         self._threads = threads
         self._variants = variants
         self._prepared: dict[tuple[int, Dims], Prepared] = {}
-        self._plans: dict[tuple[int, Dims, int, int | None, int], Plan] = {}
+        self._plans: dict[tuple[int, Dims, int, int | None, Beside], Plan] = {}
 
     def prepared(self, function: int, dims: Mapping[str, int]) -> Prepared:
         """A function at its dimensions, ready for any budget."""
@@ -66,15 +67,15 @@ class Planning:
         dims: Mapping[str, int],
         budget_bytes: int,
         limit_bytes: int | None,
-        beside_bytes: int,
+        beside: Beside,
     ) -> Plan:
         """The plan; the same object for the same question."""
-        key = (function, tuple(sorted(dims.items())), budget_bytes, limit_bytes, beside_bytes)
+        key = (function, tuple(sorted(dims.items())), budget_bytes, limit_bytes, beside)
         found = self._plans.get(key)
         if found is None:
             _trim(self._plans)
             prepared = self.prepared(function, dims)
-            found = self._plans[key] = prepared.plan(budget_bytes, limit_bytes, beside_bytes)
+            found = self._plans[key] = prepared.plan(budget_bytes, limit_bytes, beside)
         return found
 
     def use_profile(self, profile: Profile) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.artifact import schema
+from headrace.plan.beside import Beside
 from headrace.plan.budget import format_bytes
 from headrace.plan.model import Plan
 
@@ -38,6 +39,7 @@ class Report:
         predicted_peak_bytes: slab, weights and ring; measured_peak_bytes: slab and
             variables held by all sessions, and weights.
         staging_bytes: held beside these for inputs and outputs that had to be copied.
+        context_bytes, code_bytes: held beside these by the driver and by machine code.
         weight_budget_bytes, minimum_budget_bytes, stored_bytes: of weights.
         streamed_bytes: brought by each step.
         weights: one line per weight, in the order of the file.
@@ -58,6 +60,8 @@ class Report:
     predicted_peak_bytes: int
     measured_peak_bytes: int
     staging_bytes: int
+    context_bytes: int
+    code_bytes: int
     weight_budget_bytes: int
     minimum_budget_bytes: int
     stored_bytes: int
@@ -81,10 +85,15 @@ class Report:
             f"{format_bytes(self.weight_budget_bytes)}, minimum "
             f"{format_bytes(self.minimum_budget_bytes)}",
             f"  streamed  {format_bytes(self.streamed_bytes)} per step",
+            *self._beside(),
             f"  interpreted commands: {self.interpreted}",
         ]
         lines += [f"  note: {note}" for note in self.notes]
         return "\n".join(lines)
+
+    def _beside(self) -> tuple[str, ...]:
+        held = Beside(self.context_bytes, self.code_bytes, self.staging_bytes)
+        return (f"  beside    {held}",) if held.total_bytes else ()
 
 
 def _time(ns: int) -> str:

@@ -63,6 +63,7 @@ class FakeCalls:
     """
 
     name, capability, multiprocessors, version = "fake", (9, 0), 4, "13.0"
+    context_bytes = 0
 
     def __init__(
         self, total_bytes: int = 1 << 30, copies_first: bool = True, takes_files: bool = True

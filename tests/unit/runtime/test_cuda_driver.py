@@ -320,3 +320,17 @@ def test_code_goes_with_its_module_where_the_device_stays_open(mlp_path):
             module(np.ones((2, 1024), np.float32))
         assert device._codes == []
     device.close()
+
+
+def test_a_memory_limit_holds_for_context_and_code_too(mlp_path):
+    device = FakeDevice()
+    device.context_bytes = 300 << 20
+    with opened(mlp_path, device, owns_device=False, memory_limit="320MiB") as module:
+        module(np.ones((2, 1024), np.float32))
+        held = module.weights.held_bytes + module._session.held_bytes
+        assert held <= 20 << 20
+        assert "314.6 MB" in str(module.report())
+    with pytest.raises(HeadraceError, match="HR3203") as caught:
+        opened(mlp_path, device, owns_device=False, memory_limit="300MiB")
+    assert "the driver's context" in str(caught.value)
+    device.close()

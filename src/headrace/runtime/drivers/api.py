@@ -79,6 +79,11 @@ class Code(Protocol):
         """The chosen variant of each executable."""
         ...
 
+    @property
+    def code_bytes(self) -> int:
+        """Of the device's memory; 0 where code is not counted with it."""
+        ...
+
 
 class Weights(Protocol):
     """The weights of one module on the device: resident ones and the ring."""
@@ -180,6 +185,11 @@ class Device(Protocol):
 
     @property
     def properties(self) -> DeviceProperties: ...
+
+    @property
+    def context_bytes(self) -> int:
+        """Device memory that the driver itself took when it was opened; 0 where none is."""
+        ...
 
     def free_bytes(self) -> int:
         """Memory that may still be taken, limits of the surroundings honoured."""

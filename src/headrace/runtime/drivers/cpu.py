@@ -307,6 +307,7 @@ class CpuDevice:
 
     name = "cpu"
     device_class = "cpu"
+    context_bytes = 0
 
     def __init__(self, threads: int | None = None) -> None:
         """`threads` None means the processors this process may use (affinity, cgroups).

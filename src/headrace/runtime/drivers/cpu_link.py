@@ -95,7 +95,10 @@ class CpuCode:
 
     Attributes:
         variants: the chosen variant of each executable.
+        code_bytes: none is counted: it is the process's own.
     """
+
+    code_bytes = 0
 
     def __init__(self, program: schema.Program, read_code: Callable[[int], bytes]) -> None:
         """Raises HeadraceError HR4002, HR4003 (a symbol the code does not define)."""

@@ -38,6 +38,7 @@ class CudaDevice:
         stream, copy_stream: commands, and transfers of weights.
         host_limit_bytes: of pinned memory for weights; None for no limit.
         condition: address of a byte of pinned memory that conditions are read through.
+        context_bytes: see `api.Device.context_bytes`: context and streams.
     """
 
     name = "cuda"
@@ -59,8 +60,11 @@ class CudaDevice:
         self.calls: CudaCalls = calls if calls is not None else CudaCalls(ordinal)
         self.host_limit_bytes = None if host_limit is None else parse_size(host_limit)
         self.lock = threading.RLock()
+        free = self.calls.memory()[0]
         self.stream: Any = self.calls.stream()
         self.copy_stream: Any = self.calls.stream()
+        taken = max(0, free - self.calls.memory()[0])
+        self.context_bytes = self.calls.context_bytes + taken
         self._byte = PinnedBuffer(self.calls, PAGE_BYTES)
         self.condition = self._byte.address
         self._codes: list[CudaCode] = []

@@ -8,6 +8,7 @@ memory and a recorded order in its place.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from functools import cached_property
 from time import sleep
 from typing import Any
@@ -44,6 +45,7 @@ class CudaCalls:
         name: of the GPU.
         capability: `(major, minor)`.
         multiprocessors: how many.
+        context_bytes: of the device, taken by the context.
         version: of the driver, as in `13.0`.
     """
 
@@ -71,9 +73,11 @@ class CudaCalls:
             self._attribute(kind.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
         )
         self.multiprocessors = self._attribute(kind.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
+        account = _Account(self._call("cuDeviceGetPCIBusId", 32, self._device))
         self._context = self._call("cuDevicePrimaryCtxRetain", self._device)
         self._open = True
         self.enter()
+        self.context_bytes = account.taken_bytes()
 
     def _attribute(self, attribute: Any) -> int:
         return self._call("cuDeviceGetAttribute", attribute, self._device)
@@ -248,9 +252,12 @@ class CudaCalls:
     def function(self, module: Any, symbol: str) -> Any:
         """A kernel of a module, or None."""
         try:
-            return self._call("cuModuleGetFunction", module, symbol.encode())
+            function = self._call("cuModuleGetFunction", module, symbol.encode())
         except HeadraceError:
             return None
+        # Now: the driver would take memory for it at the first launch.
+        self._call("cuFuncLoad", function)
+        return function
 
     def most_threads(self, function: Any) -> int:
         """How many threads a block may have."""
@@ -416,6 +423,29 @@ class CudaCalls:
     def destroy_graph(self, graph: Any) -> None:
         if self._open:
             self._call("cuGraphExecDestroy", graph)
+
+
+class _Account:
+    """What a GPU has free by the management library, which needs no context.
+
+    Where it cannot be had, nothing is said to be taken.
+    """
+
+    def __init__(self, bus: bytes) -> None:
+        self._free: Callable[[], int] | None = None
+        self._before = 0
+        try:
+            library = importlib.import_module("cuda.bindings.nvml")
+            library.init_v2()
+            device = library.device_get_handle_by_pci_bus_id_v2(bus.split(b"\0")[0].decode())
+            self._free = lambda: int(library.device_get_memory_info_v2(device).free)
+            self._before = self._free()
+        except Exception:  # a library of its own, with errors of its own
+            self._free = None
+
+    def taken_bytes(self) -> int:
+        """By everybody, since this was made."""
+        return max(0, self._before - self._free()) if self._free else 0
 
 
 def _no_gpu(evidence: str) -> HeadraceError:

@@ -24,7 +24,10 @@ class NullCode:
     Attributes:
         program: whose executables they are.
         variants: the chosen variant of each executable.
+        code_bytes: none: no code is looked at.
     """
+
+    code_bytes = 0
 
     def __init__(self, program: schema.Program) -> None:
         self.program = program
@@ -169,6 +172,7 @@ class NullDevice:
     """
 
     name = "null"
+    context_bytes = 0
 
     def __init__(
         self, device_class: str = "cpu", profile: Profile | None = None, threads: int = 1

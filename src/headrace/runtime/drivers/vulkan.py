@@ -47,6 +47,7 @@ class VulkanDevice:
         spare: what stands for empty operands.
         stream_code: the kernels that weights stream by, where two queues run side by side.
         stream_bytes_per_s: their rate.
+        context_bytes: see `api.Device.context_bytes`.
     """
 
     name = "vulkan"
@@ -65,6 +66,7 @@ class VulkanDevice:
         self.spare = heap.buffer(_SPARE_BYTES, "device", "empty operands")
         self.stream_code = streaming_code(self.calls)
         self.stream_bytes_per_s = _USUAL_LINK_BYTES_PER_S
+        self.context_bytes = heap.used_bytes()
         self._codes: weakref.WeakSet[VulkanCode] = weakref.WeakSet()
 
     @property

@@ -215,19 +215,29 @@ class Heap:
 
     def free_bytes(self) -> int:
         """What the device's own heaps have left: by the driver's account where it gives one."""
+        memory, told = self._account()
+        heaps = self._physical.device_heaps
+        if self._physical.has_budget:
+            return max((told.heapBudget[h] - told.heapUsage[h] for h in heaps), default=0)
+        sizes = memory.memoryProperties.memoryHeaps
+        held = sum(b.size_bytes for blocks in self._shared.values() for b in blocks)
+        return max((sizes[h].size for h in heaps), default=0) - held
+
+    def used_bytes(self) -> int:
+        """What this process holds of the device's own heaps; 0 where the driver says nothing,
+        and where the heaps are the host's memory."""
+        physical = self._physical
+        if not physical.has_budget or physical.is_unified:
+            return 0
+        return sum(self._account()[1].heapUsage[h] for h in physical.device_heaps)
+
+    def _account(self) -> tuple[Any, Any]:
         told = made(vk.VkPhysicalDeviceMemoryBudgetPropertiesEXT)
         memory = made(vk.VkPhysicalDeviceMemoryProperties2)
         if self._physical.has_budget:
             memory.pNext = pointer(told)
         loader().vkGetPhysicalDeviceMemoryProperties2(self._physical.handle, pointer(memory))
-        if self._physical.has_budget:
-            pairs = [
-                (told.heapBudget[h], told.heapUsage[h]) for h in self._physical.device_heaps
-            ]
-            return max((budget - usage for budget, usage in pairs), default=0)
-        heaps = memory.memoryProperties.memoryHeaps
-        held = sum(b.size_bytes for blocks in self._shared.values() for b in blocks)
-        return max((heaps[h].size for h in self._physical.device_heaps), default=0) - held
+        return memory, told
 
 
 def _take(block: _Block, size: int, alignment: int) -> int | None:

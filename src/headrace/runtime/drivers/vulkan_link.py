@@ -92,6 +92,7 @@ class VulkanCode:
     Attributes:
         program: whose they are.
         variants: the chosen variant of each executable.
+        code_bytes: of the device, taken by making the pipelines.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class VulkanCode:
         # (function that destroys it, handle); also when nobody refers to the code any more.
         self._made: list[tuple[str, int]] = []
         weakref.finalize(self, _destroy, calls, self._made).atexit = False
+        used = calls.heap.used_bytes()
         cache = _PipelineCache(calls)
         try:
             wishes: dict[tuple[int, str], tuple[int, schema.Launch, schema.EntryPoint]] = {}
@@ -127,6 +129,7 @@ class VulkanCode:
             cache.close()
             for module in self._modules.values():
                 calls.destroy("vkDestroyShaderModule", module)
+        self.code_bytes = max(0, calls.heap.used_bytes() - used)
 
     def _make(self, wishes: dict[Any, Any], cache: int) -> None:
         """All pipelines, several at a time: the driver compiles them now."""

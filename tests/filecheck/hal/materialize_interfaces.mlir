@@ -49,3 +49,21 @@ builtin.module {
     func.return
   }
 }
+// -----
+
+// No visibility said, none made up; attributes of the executable, its export and its
+// module travel.
+
+// CHECK-LABEL: hal.executable @quiet attributes {note = "a"} {
+// CHECK:           hal.executable.entry_point @entry ordinal(0) interface(@io) {note = "b"}
+// CHECK-NEXT:      builtin.module attributes {note = "c"} {
+builtin.module {
+  stream.executable @quiet attributes {note = "a"} {
+    stream.executable.export @entry {note = "b"}
+    builtin.module attributes {note = "c"} {
+      func.func @entry() {
+        func.return
+      }
+    }
+  }
+}

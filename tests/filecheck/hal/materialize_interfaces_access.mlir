@@ -55,3 +55,46 @@ builtin.module {
     func.return
   }
 }
+// -----
+
+// Every pair of sites that differ: what one of them does is never lost at another.
+
+// CHECK-LABEL: hal.executable public @ex
+// CHECK:         hal.interface.binding @s0b0_rw set(0) binding(0) type("StorageBuffer") access("Read|Write")
+// CHECK-NEXT:    hal.interface.binding @s0b1_rw set(0) binding(1) type("StorageBuffer") access("Read|Write|Discard")
+// CHECK-NEXT:    hal.interface.binding @s0b2_rw set(0) binding(2) type("StorageBuffer") access("Read|Write|Discard")
+// CHECK-NEXT:    hal.interface.binding @s0b3_wo set(0) binding(3) type("StorageBuffer") access("Write")
+// CHECK-NEXT:    hal.interface.binding @s0b4_rw set(0) binding(4) type("StorageBuffer") access("Read|Write")
+// CHECK-NEXT:    hal.interface.binding @s0b5_rw set(0) binding(5) type("StorageBuffer") access("Read|Write")
+builtin.module {
+  stream.executable public @ex {
+    stream.executable.export public @entry
+    builtin.module {
+      func.func @entry(%0: !stream.binding, %1: !stream.binding, %2: !stream.binding, %3: !stream.binding, %4: !stream.binding, %5: !stream.binding) {
+        func.return
+      }
+    }
+  }
+  func.func @one(%t: !stream.resource<transient>) {
+    stream.cmd.dispatch @ex::@entry[1, 1, 1] {
+      wo %t[0 for 64] : !stream.resource<transient>,
+      xw %t[0 for 64] : !stream.resource<transient>,
+      ro %t[0 for 64] : !stream.resource<transient>,
+      wo %t[0 for 64] : !stream.resource<transient>,
+      rw %t[0 for 64] : !stream.resource<transient>,
+      rw %t[0 for 64] : !stream.resource<transient>
+    }
+    func.return
+  }
+  func.func @other(%t: !stream.resource<transient>) {
+    stream.cmd.dispatch @ex::@entry[1, 1, 1] {
+      ro %t[0 for 64] : !stream.resource<transient>,
+      ro %t[0 for 64] : !stream.resource<transient>,
+      xw %t[0 for 64] : !stream.resource<transient>,
+      xw %t[0 for 64] : !stream.resource<transient>,
+      rw %t[0 for 64] : !stream.resource<transient>,
+      xw %t[0 for 64] : !stream.resource<transient>
+    }
+    func.return
+  }
+}

@@ -1,5 +1,7 @@
 // RUN: hal-materialize-interfaces{targets=cpu,cuda}
 // ERROR: error[HR2605]: bindings are only usable by stream.binding.subspan, not by func.call
+// ERROR: --> @ex::@entry
+// ERROR: note: argument 0 of @entry
 builtin.module {
   stream.executable private @ex {
     stream.executable.export public @entry

@@ -22,6 +22,8 @@
 // CHECK:             func.func @first() {
 // CHECK:             hal.interface private @io_0 push_constants(1) {
 // CHECK:             func.func @third() {
+// CHECK-NEXT:          %zero = arith.constant 0 : index
+// CHECK-NEXT:          %x = hal.interface.binding.subspan @io_1::@s0b0_wo[%zero] : memref<16xf32>
 // CHECK:             hal.interface private @io_1 push_constants(0) {
 // CHECK-LABEL: stream.executable private @no_exports
 // CHECK-LABEL: func.func @main
@@ -47,6 +49,8 @@ builtin.module {
         func.return
       }
       func.func @third(%0: !stream.binding) {
+        %zero = arith.constant 0 : index
+        %x = stream.binding.subspan %0[%zero] : !stream.binding -> memref<16xf32>
         func.return
       }
     }
@@ -66,5 +70,36 @@ builtin.module {
     stream.cmd.dispatch @several::@first[1, 1, 1](%n : i32) {
     }
     func.return
+  }
+}
+// -----
+
+// Names that functions have are no names for interfaces.
+
+// CHECK-LABEL: hal.executable private @taken
+// CHECK-NEXT:    hal.interface @io_0 push_constants(0) {
+// CHECK:         hal.interface @io_2 push_constants(0) {
+// CHECK:           hal.executable.entry_point public @io ordinal(0) interface(@io_0)
+// CHECK-NEXT:      hal.executable.entry_point public @other ordinal(1) interface(@io_2)
+// CHECK:             func.func private @io_1() {
+// CHECK:             func.func @io() {
+// CHECK:             hal.interface private @io_0 push_constants(0) {
+// CHECK:             func.func @other() {
+// CHECK:             hal.interface private @io_2 push_constants(0) {
+builtin.module {
+  stream.executable private @taken {
+    stream.executable.export public @io
+    stream.executable.export public @other
+    builtin.module {
+      func.func @io() {
+        func.return
+      }
+      func.func private @io_1() {
+        func.return
+      }
+      func.func @other() {
+        func.return
+      }
+    }
   }
 }

@@ -1,5 +1,6 @@
 // RUN: hal-materialize-interfaces{targets=cpu,cuda}
 // ERROR: error[HR2602]: no target backend was able to handle this executable; tried = [ cpu cuda ]
+// ERROR: --> @ex
 builtin.module {
   stream.executable private @ex attributes {hal.targets = ["vulkan"]} {
     stream.executable.export public @entry

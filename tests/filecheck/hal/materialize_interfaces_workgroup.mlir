@@ -33,3 +33,31 @@ builtin.module {
     }
   }
 }
+// -----
+
+// A function that exports call asks the interface too, but no export fixes its size.
+
+// CHECK-LABEL: func.func private @helper() -> index {
+// CHECK-NEXT:    %id = hal.interface.workgroup.id[2] : index
+// CHECK-NEXT:    %count = hal.interface.workgroup.count[1] : index
+// CHECK-NEXT:    %size = hal.interface.workgroup.size[0] : index
+// CHECK:       hal.executable.variant @cuda
+// CHECK-LABEL: func.func private @helper() -> index {
+// CHECK-NEXT:    %id = hal.interface.workgroup.id[2] : index
+builtin.module {
+  stream.executable private @ex {
+    stream.executable.export public @entry workgroup_size [32, 4, 1]
+    builtin.module {
+      func.func private @helper() -> index {
+        %id = stream.dispatch.workgroup.id[2] : index
+        %count = stream.dispatch.workgroup.count[1] : index
+        %size = stream.dispatch.workgroup.size[0] : index
+        func.return %size : index
+      }
+      func.func @entry() {
+        %n = func.call @helper() : () -> index
+        func.return
+      }
+    }
+  }
+}

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 import pytest
 from xdsl.dialects.arith import Arith
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, StringAttr
+from xdsl.dialects.func import FuncOp
 from xdsl.parser import Parser
 
 from headrace.base.errors import HeadraceDefect, HeadraceError
 from headrace.hal import verify
 from headrace.hal.dialect import HAL, ExecutableVariantOp
+from headrace.hal.interfaces import InterfaceBindingSubspanOp
 from headrace.hal.passes.materialize_interfaces import MaterializeInterfaces
 from headrace.ir.context import make_context
 from headrace.ir.locations import location
@@ -42,16 +44,36 @@ builtin.module {
 """
 
 
+ASKING = """
+builtin.module {
+  stream.executable private @ex {
+    stream.executable.export public @entry workgroup_size [8, 1, 1]
+    builtin.module {
+      func.func private @helper() -> index {
+        %s = stream.dispatch.workgroup.size[0] : index
+        func.return %s : index
+      }
+      func.func @entry(%o: index {stream.alignment = 4 : index}, %0: !stream.binding) {
+        %x = stream.binding.subspan %0[%o] {note = "kept"} : !stream.binding -> memref<4xf32>
+        %i = stream.dispatch.workgroup.id[0] : index
+        %s = stream.dispatch.workgroup.size[0] : index
+        func.return
+      }
+    }
+  }
+}
+"""
+
+
 @dataclass(frozen=True)
 class Choosy:
-    """A target that takes kernels or not."""
+    """A target that takes only kernels whose result has a name of these."""
 
     name: str
-    takes: bool
+    takes: str
 
     def accepts(self, kernel: Kernel) -> bool:
-        assert kernel.operands[0].name == "y"
-        return self.takes
+        return kernel.operands[0].name in self.takes
 
 
 def parsed(text: str) -> Model:
@@ -66,14 +88,23 @@ def variants(module: ModuleOp) -> list[str]:
 
 def test_target_objects_may_decline() -> None:
     model = parsed(TEXT)
-    MaterializeInterfaces(targets=(Choosy("cpu:a", False), Choosy("cpu:b", True))).run(model)  # pyright: ignore
+    MaterializeInterfaces(targets=(Choosy("cpu:a", "x"), Choosy("cpu:b", "y"))).run(model)  # pyright: ignore
     assert variants(model.ir) == ["cpu:b"]
     verify.verify(model.ir)
 
 
+def test_a_target_takes_an_executable_whole_or_not_at_all() -> None:
+    execute = TEXT[TEXT.index("        kernel.execute") : TEXT.index("        func.return")]
+    both = execute + execute.replace("wo y", "wo z").replace("to y", "to z")
+    model = parsed(TEXT.replace(execute, both))
+    targets = (Choosy("cpu:a", "y"), Choosy("cpu:b", "z"), Choosy("cpu:c", "yz"))
+    MaterializeInterfaces(targets=targets).run(model)  # pyright: ignore
+    assert variants(model.ir) == ["cpu:c"]
+
+
 def test_all_targets_decline() -> None:
     with pytest.raises(HeadraceError, match=r"HR2602.*tried = \[ cpu:a \]"):
-        MaterializeInterfaces(targets=(Choosy("cpu:a", False),)).run(parsed(TEXT))  # pyright: ignore
+        MaterializeInterfaces(targets=(Choosy("cpu:a", "x"),)).run(parsed(TEXT))  # pyright: ignore
 
 
 def test_everything_wrong_is_listed_at_once_with_places() -> None:
@@ -87,12 +118,27 @@ def test_everything_wrong_is_listed_at_once_with_places() -> None:
 
 
 def test_locations_travel() -> None:
-    model = parsed(TEXT)
+    model = parsed(ASKING)
     for op in model.ir.walk():
         op.location = location("node 'Relu_4'")
     MaterializeInterfaces(targets=("cpu",)).run(model)
-    made = [op for op in model.ir.walk() if op.name.startswith("hal.")]
-    assert len(made) == 7 and all(op.location == location("node 'Relu_4'") for op in made)
+    made = list(model.ir.walk())
+    assert len(made) == 18 and all(op.location == location("node 'Relu_4'") for op in made)
+
+
+def test_no_attribute_of_an_argument_outlives_it() -> None:
+    model = parsed(ASKING)
+    MaterializeInterfaces(targets=("cpu",)).run(model)
+    functions = [op for op in model.ir.walk() if isinstance(op, FuncOp)]
+    assert [f.sym_name.data for f in functions] == ["helper", "entry"]
+    assert all(f.arg_attrs is None for f in functions)
+
+
+def test_attributes_of_a_view_travel() -> None:
+    model = parsed(ASKING)
+    MaterializeInterfaces(targets=("cpu",)).run(model)
+    (view,) = (op for op in model.ir.walk() if isinstance(op, InterfaceBindingSubspanOp))
+    assert view.attributes["note"] == StringAttr("kept")
 
 
 def test_verify_refuses_an_executable_left_over() -> None:

@@ -14,19 +14,21 @@ and the source is erased:
 - every dispatch site is annotated with the interface bindings of its resources.
 
 Beyond the seed: a binding used by anything but `stream.binding.subspan` is a located
-error, several exports have distinct interface names (`io`, `io_0`, ...), functions that
-are not exported come along, and everything wrong is listed at once.
+error, several exports have distinct interface names (`io`, `io_0`, ..., none that something
+else has), functions that are not exported come along, and everything wrong is listed at once.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import count
 from typing import Protocol, runtime_checkable
 
 from xdsl.dialects.arith import ConstantOp
 from xdsl.dialects.builtin import (
     ArrayAttr,
+    DenseArrayBase,
     IndexType,
     IntegerAttr,
     IntegerType,
@@ -156,11 +158,11 @@ def _accepts(target: str | Target, source: stream.ExecutableOp) -> bool:
 
 def _check_function(export: stream.ExecutableExportOp, problems: Problems) -> None:
     function = exported_function(export)
-    if function is None or not function.body.blocks:
+    if function is None or len(function.body.blocks) != 1:
         problems.add(
             Diagnostic(
                 "HR2606",
-                f"export @{export.sym_name.data} names no function of the inner module",
+                f"export @{export.sym_name.data} names no function of one block in the inner module",
                 place_of(export),
             )
         )
@@ -217,9 +219,10 @@ def _materialize(
             executable.attributes[key] = value
     variants = [_variant(name, source) for name in _distinct(targets)]
     exports = exports_of(source)
+    names = _interface_names(source, {v.op.sym_name.data for v in variants})
     interfaces = [
-        _interface(f"io_{n - 1}" if n else "io", export, layouts.of(source, export))
-        for n, export in enumerate(exports)
+        _interface(name, export, layouts.of(source, export))
+        for name, export in zip(names, exports, strict=True)
     ]
     executable.body.block.add_ops([*interfaces, *(v.op for v in variants)])
     for ordinal, (export, interface) in enumerate(zip(exports, interfaces, strict=True)):
@@ -229,11 +232,11 @@ def _materialize(
         for variant in variants:
             variant.entries.add_op(_entry_point(export, ordinal, interface))
             clone = base.clone()
+            _convert_workgroup_info(clone, export.workgroup_size)
             variant.inner.body.block.add_op(clone)
             private = interface.clone()
             private.sym_visibility = StringAttr("private")
             variant.inner.body.block.add_op(private)
-            _convert_workgroup_info(clone, export)
         _annotate(layouts.of(source, export), executable, interface)
     for variant in variants:
         variant.close()
@@ -270,9 +273,10 @@ class _Variant:
                 continue
             self.inner.attributes.update(module.attributes)
             for op in module.ops:
-                name = op.get_attr_or_prop("sym_name")
-                if not (isinstance(name, StringAttr) and name.data in exported):
-                    self.inner.body.block.add_op(op.clone())
+                if _symbol_of(op) not in exported:
+                    clone = op.clone()
+                    _convert_workgroup_info(clone, None)
+                    self.inner.body.block.add_op(clone)
 
     def close(self) -> None:
         self.entries.add_op(self.inner)
@@ -280,6 +284,23 @@ class _Variant:
 
 def _variant(names: tuple[str, str], source: stream.ExecutableOp) -> _Variant:
     return _Variant(names[0], names[1], source)
+
+
+def _symbol_of(op: Operation) -> str:
+    """The name an operation defines; empty for one that defines none."""
+    name = op.get_attr_or_prop("sym_name")
+    return name.data if isinstance(name, StringAttr) else ""
+
+
+def _interface_names(source: stream.ExecutableOp, taken: set[str]) -> list[str]:
+    """`io`, `io_0`, ... for the exports: none that stands in `taken` or in the module of
+    the functions, where a copy of each interface goes."""
+    for module in source.body.ops:
+        if isinstance(module, ModuleOp):
+            taken = taken | {_symbol_of(op) for op in module.ops}
+    names = (f"io_{n - 1}" if n else "io" for n in count())
+    free = (name for name in names if name not in taken)
+    return [name for name, _ in zip(free, exports_of(source), strict=False)]
 
 
 def _interface(
@@ -375,7 +396,6 @@ def _convert_binding(
         )
         new.attributes.update(old.attributes)
         new.location = old.location
-        new.result.name_hint = old.result.name_hint
         Rewriter.replace_op(old, new)
 
 
@@ -386,19 +406,20 @@ _WORKGROUP = {
 }
 
 
-def _convert_workgroup_info(function: FuncOp, export: stream.ExecutableExportOp) -> None:
-    """Workgroup questions to the interface; a size the export fixes to a constant."""
+def _convert_workgroup_info(
+    function: Operation, size: DenseArrayBase[IntegerType] | None
+) -> None:
+    """Workgroup questions to the interface; a size that the export fixes to a constant. What
+    several exports may call knows no size: None."""
     for old in list(function.walk()):
         kind = _WORKGROUP.get(type(old))  # pyright: ignore[reportArgumentType]
         if kind is None or not isinstance(old, stream.WorkgroupInfoOp):
             continue
-        size = export.workgroup_size
         new: Operation = kind(old.axis)
         if kind is hal.InterfaceWorkgroupSizeOp and size is not None:
             value = int(size.get_values()[old.axis])
             new = ConstantOp(IntegerAttr(value, IndexType()))
         new.location = old.location
-        new.results[0].name_hint = old.result.name_hint
         Rewriter.replace_op(old, new)
 
 

@@ -290,7 +290,7 @@ class _Assembly:
         )
         kept = sum(streaming.units[u].size_bytes for u in self._stays)
         rows = any(u not in self._stays for u in problem.choice.tables)
-        weights = kept + ring_bytes + (streaming.row_bytes if rows else 0)
+        row_bytes = streaming.row_bytes if rows else 0
         largest = max(
             (i for i in slab.scratch),
             key=lambda i: (self._flat.steps[i].scratch_bytes, -i),
@@ -313,7 +313,7 @@ class _Assembly:
             compute,
             schedule.timing.stall_ns,
             sum(f.size_bytes for f in fetches),
-            slab.allocated_bytes + weights,
+            slab.allocated_bytes + kept + ring_bytes + row_bytes,
         )
         return Plan(
             problem.function_index,
@@ -325,6 +325,7 @@ class _Assembly:
             scratch_bytes,
             slab.scratch.get(largest, 0),
             ring_bytes,
+            row_bytes,
             resident,
             tuple(fetches),
             tuple(commands),

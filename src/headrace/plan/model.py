@@ -160,7 +160,7 @@ class Prediction:
         compute_ns: the same with every weight resident.
         stall_ns: the part spent waiting for weights.
         streamed_bytes: bytes fetched per step.
-        peak_bytes: slab with scratch, in whole pages + resident weights + ring.
+        peak_bytes: slab with scratch, in whole pages + resident weights + ring + rows.
     """
 
     step_ns: int
@@ -184,6 +184,8 @@ class Plan:
         scratch_bytes, scratch_offset_bytes: of the launch with most scratch, all its
             workers together, for reports; each dispatch carries its own place.
         ring_bytes: bytes reserved for streaming weights.
+        row_bytes: the most that rows of tables take which are read in place; 0 where tables
+            stay, or where the device reads them from the host.
         resident: indices of segments that stay.
         fetches: in order of use.
         commands: of the whole step, in order.
@@ -200,6 +202,7 @@ class Plan:
     scratch_bytes: int
     scratch_offset_bytes: int
     ring_bytes: int
+    row_bytes: int
     resident: tuple[int, ...]
     fetches: tuple[Fetch, ...]
     commands: tuple[PlannedCommand, ...]

@@ -79,6 +79,7 @@ def prepare(
     *,
     threads: int,
     variants: Sequence[int] = (),
+    tables_on_host: bool = False,
 ) -> Prepared:
     """What all budgets share.
 
@@ -86,6 +87,8 @@ def prepare(
         dims: a size for every dimension of the module.
         threads: workers that run a launch; each needs its scratch. 1 on a GPU.
         variants: the variant of each executable; the first of each where empty.
+        tables_on_host: rows of tables that do not stay are read from the host's memory,
+            and take none of the device's.
 
     Raises:
         HeadraceError HR4101: dimensions do not fit.
@@ -95,7 +98,7 @@ def prepare(
     sizes = tuple(sorted(dims.items()))
     times = kernel_times_ns(flat, profile, sizes)
     slab = plan_slab(flat, threads)
-    streaming = analyse(module, flat, times)
+    streaming = analyse(module, flat, times, tables_on_host)
     runs = flat.runs()
     choice = Choice(flat, streaming, runs, profile)
     return Prepared(

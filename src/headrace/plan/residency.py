@@ -9,6 +9,7 @@ before it is the first to stream, and so on; equal layers thereby spread evenly.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 
@@ -137,6 +138,8 @@ def _order(
     begin = 0
     needed: dict[int, int] = {}
     trips: dict[int, int] = {}
+    sizes = [u.size_bytes for u in streaming.units]
+    brought = Counter(t.unit for t in transfers_of(events, sizes))
     for event in events:
         for unit in event.units:
             needed.setdefault(unit, begin)
@@ -144,10 +147,12 @@ def _order(
         begin += event.using_ns + event.trailing_ns
     places = sorted(rest, key=lambda u: (needed[u], u))
     often = [u for u in places if trips[u] > 1]
-    once = [u for u in places if trips[u] == 1]
+    # What several launches read apart is brought for each of them: it stays before others.
+    again = [u for u in places if trips[u] == 1 and brought[u] > 1]
+    once = [u for u in places if trips[u] == 1 and brought[u] == 1]
     order: list[int] = []
-    for group in (once, often):
-        times = [transfer_ns(streaming.units[u].size_bytes, profile) for u in group]
+    for group in (once, again, often):
+        times = [transfer_ns(sizes[u], profile) for u in group]
         ring_ns = transfer_ns(ring_bytes, profile)
         picks = _hidden_first([needed[u] for u in group], times, max(begin, 1), ring_ns)
         order.extend(group[p] for p in picks)

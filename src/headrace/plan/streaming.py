@@ -64,7 +64,7 @@ class Streaming:
     atoms: in order.
     units: in order of the pool.
     unit_of_segment: index of the unit a segment belongs to.
-    row_bytes: the most that rows read in place take at a time.
+    row_bytes: the most that rows read in place take of the device at a time.
     segment_starts: offset of each segment in the pool.
     """
 
@@ -79,18 +79,34 @@ class Streaming:
         return bisect_right(self.segment_starts, offset_bytes) - 1
 
 
-def analyse(module: Module, flat: FlatFunction, times_ns: Sequence[int]) -> Streaming:
+def analyse(
+    module: Module,
+    flat: FlatFunction,
+    times_ns: Sequence[int],
+    tables_on_host: bool = False,
+) -> Streaming:
     """Atoms and units of a function.
+
+    Args:
+        times_ns: of each step run whole.
+        tables_on_host: rows read in place take nothing of the device.
 
     Raises:
         HeadraceError HR3205: a slice rule does not fit the weight it cuts.
     """
-    return _Analysis(module, flat, times_ns).run()
+    return _Analysis(module, flat, times_ns, tables_on_host).run()
 
 
 class _Analysis:
-    def __init__(self, module: Module, flat: FlatFunction, times_ns: Sequence[int]) -> None:
+    def __init__(
+        self,
+        module: Module,
+        flat: FlatFunction,
+        times_ns: Sequence[int],
+        tables_on_host: bool,
+    ) -> None:
         self._module = module
+        self._tables_on_host = tables_on_host
         self._flat = flat
         self._times = times_ns
         self._starts = module.segment_starts
@@ -140,7 +156,7 @@ class _Analysis:
                 self._join(first, last)
             if step.kind == "copy":
                 self._copied.add(first)
-            elif all(self._in_place[first : last + 1]):
+            elif not self._tables_on_host and all(self._in_place[first : last + 1]):
                 self._count_rows(step, position, operand.size_bytes)
         if sliced is None or step.slice is None:
             self._parts.append((index, 0, self._groups(step), tuple(reads), True))

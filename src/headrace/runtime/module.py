@@ -74,6 +74,7 @@ class Module:
             profile or open_profile(artifact, device),
             device.properties.workers,
             self.code.variants,
+            not device.properties.weights_in_place,
         )
         self._request: int | str = weight_budget
         self._free_bytes = device.free_bytes()

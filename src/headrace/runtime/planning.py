@@ -35,12 +35,14 @@ class Planning:
         profile: Profile,
         threads: int,
         variants: tuple[int, ...],
+        tables_on_host: bool,
     ) -> None:
         self._module = module
         self._program = program
         self.profile = profile
         self._threads = threads
         self._variants = variants
+        self._tables_on_host = tables_on_host
         self._prepared: dict[tuple[int, Dims], Prepared] = {}
         self._plans: dict[tuple[int, Dims, int, int | None, Beside], Plan] = {}
 
@@ -58,6 +60,7 @@ class Planning:
                 self.profile,
                 threads=self._threads,
                 variants=self._variants,
+                tables_on_host=self._tables_on_host,
             )
         return found
 

@@ -22,9 +22,9 @@ def check_plan(module: s.Module, plan: Plan, budget: int) -> None:
     """Asserts all of it."""
     segments = module.segments
     resident = sum(segments[i].size_bytes for i in plan.resident)
-    rows = plan.prediction.peak_bytes - allocated_bytes(plan) - resident - plan.ring_bytes
-    assert rows >= 0
-    assert resident + plan.ring_bytes + rows <= budget
+    weights = resident + plan.ring_bytes + plan.row_bytes
+    assert plan.row_bytes >= 0 and weights <= budget
+    assert plan.prediction.peak_bytes == allocated_bytes(plan) + weights
     assert plan.prediction.streamed_bytes == sum(f.size_bytes for f in plan.fetches)
     assert plan.prediction.step_ns >= plan.prediction.compute_ns
     check_slab(plan)

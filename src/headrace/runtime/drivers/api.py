@@ -26,6 +26,7 @@ class DeviceProperties:
         workers: threads or multiprocessors that share one dispatch.
         features: device features that variants may ask for, sorted.
         weights_in_place: weights are used where the file is mapped; nothing is copied.
+            Elsewhere rows of tables that do not stay are read from the host's memory.
     """
 
     name: str

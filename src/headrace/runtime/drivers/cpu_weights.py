@@ -44,14 +44,15 @@ class CpuWeights:
             advise(mapping.address + begin, end - begin, _NO_HUGE_PAGE)
         self._plan: Plan | None = None
         self._resident: list[tuple[int, int]] = []
-        self._ring_bytes = 0
+        self._ring_bytes = self._row_bytes = 0
         self._borders: set[int] = set()
         machine.watch(self)
 
     @property
     def held_bytes(self) -> int:
-        """Resident bytes and the ring of the active plan."""
-        return sum(end - begin for begin, end in self._resident) + self._ring_bytes
+        """Resident bytes, and the ring and rows of the active plan."""
+        resident = sum(end - begin for begin, end in self._resident)
+        return resident + self._ring_bytes + self._row_bytes
 
     def activate(self, plan: Plan) -> None:
         """See `api.Weights.activate`."""
@@ -76,6 +77,7 @@ class CpuWeights:
             mapping.drop(begin, end)
         self._resident = wanted
         self._ring_bytes = min(plan.ring_bytes, sum(f.size_bytes for f in plan.fetches))
+        self._row_bytes = plan.row_bytes
         if wanted != [(0, mapping.size_bytes)]:
             borders = {p for r in (*wanted, *self._tables) for p in r}
             for fetch in plan.fetches:
@@ -117,7 +119,7 @@ class CpuWeights:
     def _release(self) -> None:
         self._plan = None
         self._resident = []
-        self._ring_bytes = 0
+        self._ring_bytes = self._row_bytes = 0
         self._drop_all_but_resident()
 
     def notes(self) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ _LAUNCH_NS = 2_000
 _OPERATIONS_PER_S = 1e12
 """Default rates of a GPU's naive kernels, until a calibration measures them."""
 
-_SMALL_BYTES, _LARGE_BYTES, _SAMPLES = 64 << 10, 32 << 20, 5
+_SMALL_BYTES, _LARGE_BYTES, _PARTS, _SAMPLES = 64 << 10, 32 << 20, 16, 5
 
 
 class CudaDevice:
@@ -161,21 +161,26 @@ class CudaDevice:
             target = calls.allocate(2 * _LARGE_BYTES, "measuring")
             small = self._copy_ns(target, buffer.address, _SMALL_BYTES)
             large = self._copy_ns(target, buffer.address, _LARGE_BYTES)
+            parts = self._copy_ns(target, buffer.address, _LARGE_BYTES, _PARTS)
             inside = self._copy_ns(target + _LARGE_BYTES, target, _LARGE_BYTES)
         finally:
             calls.free(target)
             buffer.close()
         rate = (_LARGE_BYTES - _SMALL_BYTES) * 1e9 / max(1, large - small)
-        overhead = max(0.0, small - _SMALL_BYTES * 1e9 / rate)
+        # One copy alone starts slowly; in a step they stand in a row.
+        overhead = max(0, parts - large) / (_PARTS - 1)
         return rate, overhead, 2 * _LARGE_BYTES * 1e9 / max(1, inside)
 
-    def _copy_ns(self, target: int, source: int, size_bytes: int) -> int:
+    def _copy_ns(self, target: int, source: int, size_bytes: int, parts: int = 1) -> int:
+        """Median time of bringing so many bytes, in parts one after another."""
         calls, stream = self.calls, self.copy_stream
+        part = size_bytes // parts
         before, after = calls.event(True), calls.event(True)
         found: list[int] = []
         for _ in range(_SAMPLES):
             calls.record(before, stream)
-            calls.copy(target, source, size_bytes, stream)
+            for begin in range(0, size_bytes, part):
+                calls.copy(target + begin, source + begin, part, stream)
             calls.record(after, stream)
             calls.finish(stream)
             found.append(calls.elapsed_ns(before, after))

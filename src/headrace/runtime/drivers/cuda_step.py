@@ -22,7 +22,7 @@ from headrace.artifact import schema
 from headrace.base.errors import HeadraceError, error
 from headrace.plan.model import Plan, PlannedBranch, PlannedDispatch, PlannedJump
 from headrace.runtime.arrays import address_of
-from headrace.runtime.drivers.api import Span
+from headrace.runtime.drivers.api import Span, StepTimes
 from headrace.runtime.drivers.cuda_calls import CudaCalls
 from headrace.runtime.drivers.cuda_commands import Commands, Spaces
 from headrace.runtime.drivers.cuda_disk import EMPTY, FULL
@@ -88,6 +88,7 @@ class CudaStep(TimedStep):
             self._places[len(function.inputs) + after] = self._places[before]
         self._generation = state.generation
         self._made_for = -1
+        self._unread = 0
         self._runs = straight_runs(plan)
         self._run_of = {begin: number for number, (begin, _) in enumerate(self._runs)}
         self._branches = any(isinstance(c, PlannedBranch | PlannedJump) for c in plan.commands)
@@ -97,6 +98,7 @@ class CudaStep(TimedStep):
         self._drop_graphs()
 
     def _drop_graphs(self) -> None:
+        self._read_waits()
         self._handles.close()
         self._done = self._handles.event()
         self._commands: Commands | None = None
@@ -145,8 +147,9 @@ class CudaStep(TimedStep):
                 for array, place in zip(outputs, self._places[count:], strict=True):
                     ctypes.memmove(address_of(array), pinned + place, array.nbytes)
             except BaseException:
-                # What stands in the ring is not known any more.
+                # What stands in the ring is not known any more, nor what the events hold.
                 self._weights.head = None
+                self._unread = 0
                 raise
             self._steps += 1
 
@@ -171,7 +174,7 @@ class CudaStep(TimedStep):
         else:
             calls.poll_event(self._done)
             self._weights.disk.check()
-        self._note_waits(0)
+        self._unread += 1
         self._note_spans(0)
 
     def _capture_straight(self) -> Any:
@@ -382,9 +385,23 @@ class CudaStep(TimedStep):
 
     # -- times ------------------------------------------------------------------------
 
-    def _note_waits(self, run: int) -> None:
-        for fetch, before, after in self._waits[run]:
-            self._wait_ns[fetch] += self._calls.elapsed_ns(before, after)
+    def take_times(self) -> StepTimes:
+        """See `api.Step.take_times`: waits are those of the last step, taken for every one.
+
+        To read the events of a step takes the host about a millisecond, in which the link
+        would stand still: so it is done when somebody asks.
+        """
+        with self._device.lock:
+            self._read_waits()
+            return super().take_times()
+
+    def _read_waits(self) -> None:
+        steps, self._unread = self._unread, 0
+        if not steps or not self._calls.is_open:
+            return
+        self._calls.enter()
+        for fetch, before, after in self._waits[0]:
+            self._wait_ns[fetch] += steps * self._calls.elapsed_ns(before, after)
 
     def _note_spans(self, run: int) -> None:
         """Of a traced step; it waits for the transfers of the tail."""

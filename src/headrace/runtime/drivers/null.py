@@ -48,11 +48,12 @@ class NullWeights:
 
     @property
     def held_bytes(self) -> int:
-        """Resident bytes and the ring of the active plan."""
+        """Resident bytes, and the ring and rows of the active plan."""
         plan = self.active
         if plan is None:
             return 0
-        return plan.ring_bytes + sum(self.module.segments[i].size_bytes for i in plan.resident)
+        resident = sum(self.module.segments[i].size_bytes for i in plan.resident)
+        return resident + plan.ring_bytes + plan.row_bytes
 
     def activate(self, plan: Plan) -> None:
         """See `api.Weights.activate`."""
@@ -184,7 +185,8 @@ class NullDevice:
     @property
     def properties(self) -> DeviceProperties:
         """See `api.DeviceProperties`."""
-        return DeviceProperties("null device", self.device_class, self._threads, (), False)
+        in_place = self.device_class == "cpu"
+        return DeviceProperties("null device", self.device_class, self._threads, (), in_place)
 
     def free_bytes(self) -> int:
         """See `api.Device.free_bytes`."""

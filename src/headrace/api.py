@@ -62,6 +62,7 @@ def compile(
     targets: Sequence[str] = ("cpu",),
     level: int = 2,
     numerics: str = "fast",
+    precision: str = "ieee",
     pack: str = "none",
     dims: Mapping[str, DimensionChoice] | None = None,
     aliases: Mapping[str, str] | None = None,
@@ -79,6 +80,8 @@ def compile(
         targets: `cpu[:native|x86-64-v3|generic]`, `cuda:sm_90`, `vulkan`, ...
         level: 0 as written, 2 everything.
         numerics: `exact` adds in the order that `docs/numerics.md` says, for more time.
+        precision: `tf32` multiplies f32 on tensor cores, where of each factor ten bits of the
+            mantissa count (cuda, rocm); `docs/numerics.md`.
         pack: which weights are stored without loss in fewer bytes, for targets whose kernels
             read them so (cuda): `auto` the large ones that save a twelfth, `all` any that
             save, `none`.
@@ -96,7 +99,7 @@ def compile(
     path, models = Path(output), given(model, aliases)
 
     def compile_to(place: Path) -> None:
-        asked = (targets, level, numerics, pack, dims, jobs, progress, inspection)
+        asked = (targets, level, numerics, precision, pack, dims, jobs, progress, inspection)
         _compile(models, place, *asked)
 
     shows = inspection is not None and inspection.shows
@@ -110,6 +113,7 @@ def compile(
     asked = {
         "dims": sorted((dims or {}).items()), "aliases": models.aliases, "numerics": exact,
         "pack": "" if pack == "none" else pack,
+        "precision": "" if precision == "ieee" else precision,
     }  # fmt: skip
     choices = {name: choice for name, choice in asked.items() if choice}
     return compiled_once(files, path, targets, level, choices, compile_to)
@@ -121,6 +125,7 @@ def _compile(
     targets: Sequence[str],
     level: int,
     numerics: str,
+    precision: str,
     pack: str,
     dims: Mapping[str, DimensionChoice] | None,
     jobs: int | None,
@@ -135,6 +140,7 @@ def _compile(
         targets=targets,
         level=level,
         numerics=numerics,
+        precision=precision,
         pack=pack,
         dims=dims,
         jobs=jobs,
@@ -151,6 +157,7 @@ def compile_parts(
     level: int,
     dims: Mapping[str, DimensionChoice] | None,
     numerics: str = "fast",
+    precision: str = "ieee",
     pack: str = "none",
     jobs: int | None = None,
     progress: Progress | None = None,
@@ -163,11 +170,13 @@ def compile_parts(
     from headrace.pipeline import compile_to
     from headrace.translation import tasks_of, translate
 
-    found = _targets(targets, numerics)
+    found = _targets(targets, numerics, precision)
     check_mode(pack, found)
     imported = models.load(dims or {})
     digest = models.digest()
-    made = compile_to(imported, "hal", _options(found, level, numerics, pack, inspection))
+    made = compile_to(
+        imported, "hal", _options(found, level, numerics, precision, pack, inspection)
+    )
     tasks = [t for module in made.classes.values() for t in tasks_of(module.ir, found)]
     codes = translate(tasks, found, jobs, progress)
     provenance = Provenance(
@@ -175,7 +184,12 @@ def compile_parts(
         source=models.source,
         source_digest=digest,
         targets=tuple(t.name for t in found),
-        options=(("level", str(level)), ("numerics", numerics), ("pack", pack)),
+        options=(
+            ("level", str(level)),
+            ("numerics", numerics),
+            ("pack", pack),
+            ("precision", precision),
+        ),
     )
     parts, weights = assemble(
         made.classes,
@@ -258,6 +272,7 @@ def compile_to_text(
     targets: Sequence[str] = ("cpu",),
     level: int = 2,
     numerics: str = "fast",
+    precision: str = "ieee",
     dims: Mapping[str, DimensionChoice] | None = None,
     aliases: Mapping[str, str] | None = None,
     inspection: Inspection | None = None,
@@ -269,7 +284,8 @@ def compile_to_text(
     from headrace.ir.text import print_module
     from headrace.pipeline import compile_to
 
-    options = _options(_targets(targets, numerics), level, numerics, "none", inspection)
+    found = _targets(targets, numerics, precision)
+    options = _options(found, level, numerics, precision, "none", inspection)
     made = compile_to(given(model, aliases).load(dims or {}), phase, options)
     texts = [
         (f"// device class: {name}\n" if name else "") + print_module(module.ir)
@@ -287,7 +303,9 @@ def compile_cached(model: Path, device: str, progress: Progress | None = None) -
     target = device.partition(":")[0]
 
     def compile_to(path: Path) -> None:
-        _compile(given(model), path, (target,), 2, "fast", "none", None, None, progress, None)
+        _compile(
+            given(model), path, (target,), 2, "fast", "ieee", "none", None, None, progress, None
+        )
 
     return compiled_once((("", model),), None, (target,), 2, {}, compile_to)
 
@@ -296,6 +314,7 @@ def _options(
     targets: Sequence[Target],
     level: int,
     numerics: str,
+    precision: str,
     pack: str,
     inspection: Inspection | None,
 ) -> Any:
@@ -304,21 +323,30 @@ def _options(
     if inspection is not None:
         inspection.check_names()
     observer = inspection.observe if inspection is not None else None
-    return Options(
-        tuple(targets), level, numerics, pack, after_pass=observer, after_phase=observer
-    )
+    return Options(tuple(targets), level, numerics, pack, precision, observer, observer)
 
 
-def _targets(names: Sequence[str], numerics: str) -> tuple[Target, ...]:
-    from headrace.kernel.target import NUMERICS
+def _targets(names: Sequence[str], numerics: str, precision: str) -> tuple[Target, ...]:
+    from headrace.kernel.target import NUMERICS, PRECISIONS
     from headrace.targets.table import target
 
     if numerics not in NUMERICS:
         known = " or ".join(NUMERICS)
         raise error("HR0114", f"there are no numerics '{numerics}'", helps=f"say {known}")
+    if precision not in PRECISIONS:
+        known = " or ".join(PRECISIONS)
+        raise error("HR0122", f"there is no precision '{precision}'", helps=f"say {known}")
     if not names:
         raise error("HR0105", "no target is given", helps="pass --target cpu")
-    return tuple(target(name).with_numerics(numerics) for name in dict.fromkeys(names))
+    found = tuple(target(name).with_numerics(numerics) for name in dict.fromkeys(names))
+    lacking = [f"'{t.name}'" for t in found if precision not in t.precisions]
+    if lacking:
+        raise error(
+            "HR0123",
+            f"no products of precision '{precision}' on {', '.join(lacking)}",
+            helps="compile for cuda or rocm alone, or without --precision",
+        )
+    return found
 
 
 def _version() -> str:

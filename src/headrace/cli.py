@@ -29,6 +29,7 @@ from headrace.cli_options import (
     LEVEL,
     LIMIT,
     NUMERICS,
+    PRECISION,
     TARGETS,
     THREADS,
     Progress,
@@ -51,6 +52,7 @@ def cli() -> None:
 @TARGETS
 @LEVEL
 @NUMERICS
+@PRECISION
 @click.option(
     "--pack",
     type=click.Choice(["auto", "all", "none"]),
@@ -81,6 +83,7 @@ def compile_command(
     targets: tuple[str, ...],
     level: int,
     numerics: str,
+    precision: str,
     pack: str,
     dims: tuple[str, ...],
     aliases: tuple[str, ...],
@@ -109,6 +112,7 @@ def compile_command(
             targets=targets,
             level=level,
             numerics=numerics,
+            precision=precision,
             dims=parse_dims(dims),
             aliases=pairs,
             inspection=seen,
@@ -122,6 +126,7 @@ def compile_command(
             targets=targets,
             level=level,
             numerics=numerics,
+            precision=precision,
             pack=pack,
             dims=parse_dims(dims),
             aliases=pairs,

@@ -52,6 +52,10 @@ NUMERICS = click.option(
     "--numerics", type=click.Choice(["fast", "exact"]), default="fast", show_default=True,
     help="exact: sums in the order written, no Winograd; slower.",
 )  # fmt: skip
+PRECISION = click.option(
+    "--precision", type=click.Choice(["ieee", "tf32"]), default="ieee", show_default=True,
+    help="tf32: products of f32 on tensor cores, 10 bits of each factor count; cuda, rocm.",
+)  # fmt: skip
 THREADS = click.option("--threads", type=click.IntRange(1), default=None, help="CPU threads.")
 FUNCTION = click.option(
     "--entry", "--function", "function", default=None,

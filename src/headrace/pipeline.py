@@ -79,7 +79,7 @@ STEPS = (
     Step("flow", "flow-form-dispatches{level={level}}", "operations that run as one launch", per_class=True),
     Step("flow", "flow-outline-dispatches", "bodies leave the program, so that equals show"),
     Step("flow", "flow-deduplicate-executables", "one executable for equal bodies", _OPTIMISED),
-    Step("stream", "flow-convert-to-kernels", "from here a body is one unscheduled kernel"),
+    Step("stream", "flow-convert-to-kernels{precision={precision}}", "from here a body is one unscheduled kernel"),
     Step(
         "stream", "flow-assign-layouts{level={level} pack={pack}}",
         "how values stand in memory is a wish of the targets of a class", per_class=True,
@@ -112,6 +112,7 @@ class Options:
         level: 0 one dispatch per operation group as written, 2 everything.
         numerics: `fast` or `exact` (`kernel.target.NUMERICS`).
         pack: which weights are stored packed (`flow.layouts.packing.MODES`).
+        precision: of products of f32 (`kernel.target.PRECISIONS`).
         after_pass, after_phase: called with each module as it stands then; once per
             device class where there are several, with `@class` behind the name.
     """
@@ -120,6 +121,7 @@ class Options:
     level: int = 2
     numerics: str = "fast"
     pack: str = "none"
+    precision: str = "ieee"
     after_pass: Observer | None = None
     after_phase: Observer | None = None
 
@@ -243,6 +245,7 @@ def compile_to(model: Model, phase: str, options: Options) -> Compilation:
 
 def _pass(step: Step, options: Options, targets: Sequence[Target]) -> Pass:
     name = step.name.replace("{level}", str(options.level)).replace("{pack}", options.pack)
+    name = name.replace("{precision}", options.precision)
     made = make_pass(name)
     if not step.per_class:
         return made

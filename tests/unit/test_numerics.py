@@ -92,3 +92,32 @@ def test_who_cannot_says_so(model: Path, tmp_path: Path) -> None:
     with pytest.raises(HeadraceError, match="HR0114"):
         api.compile(model, tmp_path / "a.hrx", numerics="best")
     assert not (tmp_path / "a.hrx").exists()
+
+
+def test_a_precision_is_said_in_kernels_and_the_file(model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    text = api.compile_to_text(model, "hal", targets=("cuda",), precision="tf32")
+    assert text.count("precision(tf32)") == 1
+    path = tmp_path / "t.hrx"
+    arguments = [
+        "compile",
+        str(model),
+        "-o",
+        str(path),
+        "--target",
+        "cuda",
+        "--precision",
+        "tf32",
+    ]
+    assert CliRunner().invoke(cli, arguments).exit_code == 0
+    assert dict(open_artifact(path).module.provenance.options)["precision"] == "tf32"
+
+
+def test_a_precision_that_a_target_lacks_is_refused(model: Path, tmp_path: Path) -> None:
+    with pytest.raises(HeadraceError, match=r"HR0123.*'cpu:x86-64-v3', 'vulkan"):
+        api.compile(
+            model, tmp_path / "a.hrx", targets=("cpu", "vulkan", "cuda"), precision="tf32"
+        )
+    with pytest.raises(HeadraceError, match="HR0122"):
+        api.compile(model, tmp_path / "a.hrx", precision="fp8")
+    assert not (tmp_path / "a.hrx").exists()

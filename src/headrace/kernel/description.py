@@ -34,6 +34,7 @@ from headrace.base.exponent_codes import ExponentCodes
 from headrace.base.symbols import ONE, ZERO, Expr, as_expr, product
 
 Access = Literal["ro", "wo", "rw"]
+Precision = Literal["ieee", "tf32"]
 Scalar: TypeAlias = Union[int, float, bool, complex]
 
 
@@ -359,6 +360,9 @@ class Kernel:
         locals: values kept between phases.
         phases: in the order they run for each outer point.
         dims: named dimensions it needs as push constants, in order.
+        precision: of f32 factors where a phase sums products (`classify.contraction`):
+            of `tf32` ten bits of the mantissa count, as in `kernel/shortened.py`; a target
+            may keep more of them.
     """
 
     outer: tuple[Axis, ...]
@@ -366,6 +370,7 @@ class Kernel:
     locals: tuple[Local, ...]
     phases: tuple[Phase, ...]
     dims: tuple[str, ...] = ()
+    precision: Precision = "ieee"
 
     @cached_property
     def outer_size(self) -> Expr:

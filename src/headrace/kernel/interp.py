@@ -37,6 +37,7 @@ from headrace.kernel.description import (
     transformed_shape,
 )
 from headrace.kernel.scalars import apply
+from headrace.kernel.shortened import shortened
 from headrace.tensor.meaning.packing import winograd, winograd_inverse
 
 _BOX_ELEMENTS = 1 << 22
@@ -327,6 +328,8 @@ class _Run:
             folded = len(phase.reduction_axes)
             if product is not None and 0 not in self.shape:
                 left, right = (values[o] for o in product.operands)
+                if self.kernel.precision == "tf32":
+                    left, right = shortened(left), shortened(right)
                 results = self._sum_of_products(phase.reduction, left, right, folded)
             else:
                 if product is not None:

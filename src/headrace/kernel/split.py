@@ -173,7 +173,7 @@ def _piece(
             for o, name in zip(kept, places, strict=True)
         ),
     )
-    return Kernel(domain, operands, locals_, tuple(phases), kernel.dims)
+    return Kernel(domain, operands, locals_, tuple(phases), kernel.dims, kernel.precision)
 
 
 def _access(number: int, writers: set[int], readers: set[int]) -> Access:

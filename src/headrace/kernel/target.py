@@ -128,6 +128,10 @@ NUMERICS = ("fast", "exact")
 """How sums may be formed: `fast` in any fixed way, `exact` in the order written."""
 
 
+PRECISIONS = ("ieee", "tf32")
+"""How f32 factors are multiplied where products are summed (`Kernel.precision`)."""
+
+
 def without_exact_numerics(name: str, numerics: str) -> None:
     """For targets that know `fast` only.
 
@@ -169,6 +173,11 @@ class Target(Protocol):
     @property
     def fuses_narrow_rows(self) -> bool:
         """Whether attention in 16-bit floats should come as one kernel."""
+        ...
+
+    @property
+    def precisions(self) -> frozenset[str]:
+        """Of `PRECISIONS` those that its products of f32 have."""
         ...
 
     def with_numerics(self, numerics: str) -> Target:

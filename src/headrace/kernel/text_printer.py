@@ -157,7 +157,8 @@ def print_kernel(kernel: Kernel) -> str:
 
 def _kernel_text(kernel: Kernel) -> str:
     dims = f" dims({', '.join(kernel.dims)})" if kernel.dims else ""
-    lines = [f"kernel{_axes(kernel.outer)}{dims} {{"]
+    precision = "" if kernel.precision == "ieee" else f" precision({kernel.precision})"
+    lines = [f"kernel{_axes(kernel.outer)}{dims}{precision} {{"]
     lines += [f"  {_operand_text(o)}" for o in kernel.operands]
     for local in kernel.locals:
         shape = _list(local.shape) if local.shape else ""

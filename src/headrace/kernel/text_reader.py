@@ -6,6 +6,7 @@ import json
 import re
 import struct
 from functools import lru_cache
+from typing import get_args
 
 from headrace.base.dtypes import BY_NAME, DType
 from headrace.base.exponent_codes import ExponentCodes
@@ -24,6 +25,7 @@ from headrace.kernel.description import (
     Local,
     Operand,
     Phase,
+    Precision,
     Reduction,
     Scalar,
     ScalarOperation,
@@ -216,6 +218,13 @@ def read_kernel(text: str, start: int) -> tuple[Kernel, int]:
         reader.expect("(")
         dims = reader.words()
         reader.expect(")")
+    precision = "ieee"
+    if reader.accept("precision"):
+        reader.expect("(")
+        precision = reader.word("a precision")
+        if precision not in get_args(Precision):
+            raise reader.wrong("ieee or tf32")
+        reader.expect(")")
     reader.expect("{")
     operands: list[Operand] = []
     while reader.peek() in ("ro", "wo", "rw"):
@@ -235,7 +244,8 @@ def read_kernel(text: str, start: int) -> tuple[Kernel, int]:
         raise reader.wrong("'}'")
     # Not `expect`: what follows the kernel is not ours to tokenise.
     end = reader.at + 1
-    return Kernel(outer, tuple(operands), tuple(locals_), tuple(phases), dims), end
+    made = Kernel(outer, tuple(operands), tuple(locals_), tuple(phases), dims, precision)  # pyright: ignore[reportArgumentType]
+    return made, end
 
 
 def _read_axes(reader: _Reader) -> tuple[Axis, ...]:

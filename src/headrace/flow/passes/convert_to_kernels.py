@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from xdsl.dialects.func import FuncOp
 from xdsl.dialects.func import ReturnOp as FuncReturnOp
@@ -15,24 +15,32 @@ from headrace.flow.lowering.kernel import build_kernel
 from headrace.ir.locations import fused_location, places
 from headrace.ir.model import Model
 from headrace.ir.passes import Pass
+from headrace.kernel.description import Precision
 from headrace.kernel.dialect import BodyAttr, ExecuteOp
+from headrace.kernel.shortened import sums_products
 from headrace.kernel.verify import verify_kernel
 
 
 @dataclass(frozen=True)
 class ConvertToKernels(Pass):
-    """Builds the kernel of each entry point; operands are row-major."""
+    """Builds the kernel of each entry point; operands are row-major.
+
+    Attributes:
+        precision: of those that sum products of f32 (`Kernel.precision`).
+    """
+
+    precision: Precision = "ieee"
 
     def run(self, model: Model) -> None:
         problems = Problems()
         for executable in executables(model.ir):
             for entry in entries(executable):
                 if kernel_of(entry) is None:
-                    _convert(entry, problems)
+                    _convert(entry, self.precision, problems)
         problems.raise_if_any()
 
 
-def _convert(entry: FuncOp, problems: Problems) -> None:
+def _convert(entry: FuncOp, precision: Precision, problems: Problems) -> None:
     block = entry.body.block
     operations = list(block.ops)
     end = operations.pop()
@@ -44,6 +52,8 @@ def _convert(entry: FuncOp, problems: Problems) -> None:
         fact = f"the operations of @{entry.sym_name.data} make no kernel: {reason}"
         problems.add(Diagnostic("HR9204", fact, where))
         return
+    if sums_products(kernel):
+        kernel = replace(kernel, precision=precision)
     verify_kernel(kernel, where)
     made = ExecuteOp.build(
         operands=[list(block.args)],

@@ -67,6 +67,11 @@ class CpuTarget:
         """Rows of 16-bit floats are no family here: products and a softmax are faster."""
         return False
 
+    @property
+    def precisions(self) -> frozenset[str]:
+        """See `Target.precisions`."""
+        return frozenset({"ieee"})
+
     def with_numerics(self, numerics: str) -> CpuTarget:
         """See `Target`; `exact` adds in order."""
         return CpuTarget(replace(self.machine, ordered_sums=numerics == "exact"))

@@ -3,7 +3,7 @@
 The greatest score so far and the sum of exponentials stand in registers; when the greatest
 grows, what was summed before is scaled down (`kernel/softmax_rows.py`). Rows whose scores are
 all -inf are no numbers in the end, as in the kernel's meaning. f16 and bf16 factors go to the
-tensor cores as they are; fp32 factors are multiplied in IEEE fp32.
+tensor cores as they are; fp32 factors are multiplied as `Kernel.precision` says.
 """
 
 from __future__ import annotations
@@ -142,19 +142,20 @@ class _AttentionLowering(TileLowering):
         inside = self._line(depth_axis, depth, 1)
         key_edge = self._line(Axis(KEY, found.keys), tiles.keys, 2, "start")
         key = self._factor(found.key, (depth, tiles.keys), inside, key_edge, narrow)
-        precision = "" if narrow else ', input_precision="ieee"'
+        wide = f', input_precision="{self.kernel.precision}"'
+        precision = "" if narrow else wide
         score = writer.define(f"tl.dot({query}, {key}{precision})", block=3)
         weights = self._weights(Value(writer, "f32", score), row_edge, key_edge)
         value_dtype = self.kernel.operands[found.value.operand].dtype.name
         mixes_narrow = value_dtype in NARROW_FLOATS and found.rounded == value_dtype
         if found.rounded:
             core = TENSOR_CORE_NAMES[found.rounded]
-            wide = "" if mixes_narrow else ".to(tl.float32)"
-            weights = writer.define(f"{weights}.to({core}){wide}", block=3).name
+            back = "" if mixes_narrow else ".to(tl.float32)"
+            weights = writer.define(f"{weights}.to({core}){back}", block=3).name
         key_edge = self._line(Axis(KEY, found.keys), tiles.keys, 1, "start")
         inside = self._line(Axis(WIDTH, found.width), width, 2)
         value = self._factor(found.value, (tiles.keys, width), key_edge, inside, mixes_narrow)
-        precision = "" if mixes_narrow else ', input_precision="ieee"'
+        precision = "" if mixes_narrow else wide
         writer.line(f"mix = tl.dot({weights}, {value}, mix * fade{precision})")
         writer.line("greatest = top")
         writer.indent(-1)

@@ -8,7 +8,7 @@ columns and depth: its patches are never written down (implicit GEMM). A tile of
 is computed from whatever the phase's body says (loads, conversions, dequantisation), and the
 maps after the sum run on the tile of sums.
 
-fp32 factors are multiplied in IEEE fp32; factors that come from fp16 or bf16 go to the
+fp32 factors are multiplied as `Kernel.precision` says; factors that come from fp16 or bf16 go to the
 tensor cores as they are and are summed in fp32.
 """
 
@@ -75,7 +75,7 @@ class _ContractLowering(TileLowering):
         writer.indent(1)
         left = self._factor(first, found.left, row_edge, 1)
         right = self._factor(first, found.right, column_edge, 2)
-        precision = "" if found.narrow else ', input_precision="ieee"'
+        precision = "" if found.narrow else f', input_precision="{kernel.precision}"'
         writer.line(f"sums = tl.dot({left}, {right}, sums{precision})")
         writer.indent(-1)
         writer.shape = whole

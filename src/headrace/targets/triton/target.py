@@ -12,6 +12,7 @@ from headrace.base.errors import error
 from headrace.kernel import products
 from headrace.kernel.description import Kernel
 from headrace.kernel.target import (
+    PRECISIONS,
     Code,
     Launch,
     LayoutWish,
@@ -61,6 +62,11 @@ class TritonTarget:
     def fuses_narrow_rows(self) -> bool:
         """Nothing is kept of a row (`attention.py`)."""
         return True
+
+    @property
+    def precisions(self) -> frozenset[str]:
+        """See `Target.precisions`."""
+        return frozenset(PRECISIONS)
 
     def with_numerics(self, numerics: str) -> TritonTarget:
         """See `Target`; there is `fast` only."""

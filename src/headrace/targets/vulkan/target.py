@@ -52,6 +52,11 @@ class VulkanTarget:
         """Rows of 16-bit floats are no family here."""
         return False
 
+    @property
+    def precisions(self) -> frozenset[str]:
+        """See `Target.precisions`."""
+        return frozenset({"ieee"})
+
     def with_numerics(self, numerics: str) -> VulkanTarget:
         """See `Target`; there is `fast` only."""
         without_exact_numerics(self.name, numerics)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import pytest
 from sample_kernels import SAMPLES, Sample, assert_close
@@ -91,6 +91,16 @@ def test_compiles_to_a_cubin(sample: Sample) -> None:
     assert launch.shared_bytes > 0
     if sample.name == "half":
         assert "mma" in code.listing
+
+
+@needs_triton
+def test_tf32_goes_to_the_tensor_cores() -> None:
+    kernel = BY_NAME["matmul"].kernel
+    target = make("cuda:sm_90")
+    plain = target.translate("main_dispatch_0", kernel).listing
+    short = target.translate("main_dispatch_0", replace(kernel, precision="tf32")).listing
+    assert "mma" in short and "tf32" in short
+    assert "mma" not in plain
 
 
 def test_what_sums_no_products_is_left_alone() -> None:

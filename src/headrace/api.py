@@ -168,9 +168,10 @@ def compile_parts(
     from headrace.assemble import assemble
     from headrace.flow.layouts.packing import check_mode
     from headrace.pipeline import compile_to
+    from headrace.targets.table import chosen_targets
     from headrace.translation import tasks_of, translate
 
-    found = _targets(targets, numerics, precision)
+    found = chosen_targets(targets, numerics, precision)
     check_mode(pack, found)
     imported = models.load(dims or {})
     digest = models.digest()
@@ -283,8 +284,9 @@ def compile_to_text(
     """
     from headrace.ir.text import print_module
     from headrace.pipeline import compile_to
+    from headrace.targets.table import chosen_targets
 
-    found = _targets(targets, numerics, precision)
+    found = chosen_targets(targets, numerics, precision)
     options = _options(found, level, numerics, precision, "none", inspection)
     made = compile_to(given(model, aliases).load(dims or {}), phase, options)
     texts = [
@@ -324,29 +326,6 @@ def _options(
         inspection.check_names()
     observer = inspection.observe if inspection is not None else None
     return Options(tuple(targets), level, numerics, pack, precision, observer, observer)
-
-
-def _targets(names: Sequence[str], numerics: str, precision: str) -> tuple[Target, ...]:
-    from headrace.kernel.target import NUMERICS, PRECISIONS
-    from headrace.targets.table import target
-
-    if numerics not in NUMERICS:
-        known = " or ".join(NUMERICS)
-        raise error("HR0114", f"there are no numerics '{numerics}'", helps=f"say {known}")
-    if precision not in PRECISIONS:
-        known = " or ".join(PRECISIONS)
-        raise error("HR0122", f"there is no precision '{precision}'", helps=f"say {known}")
-    if not names:
-        raise error("HR0105", "no target is given", helps="pass --target cpu")
-    found = tuple(target(name).with_numerics(numerics) for name in dict.fromkeys(names))
-    lacking = [f"'{t.name}'" for t in found if precision not in t.precisions]
-    if lacking:
-        raise error(
-            "HR0123",
-            f"no products of precision '{precision}' on {', '.join(lacking)}",
-            helps="compile for cuda or rocm alone, or without --precision",
-        )
-    return found
 
 
 def _version() -> str:

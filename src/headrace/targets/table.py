@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from typing import cast
 
 from headrace.base.errors import error
-from headrace.kernel.target import Target
+from headrace.kernel.target import NUMERICS, PRECISIONS, Target
 
 _ROWS: dict[str, str] = {
     "cpu": "headrace.targets.cpu.target:make",
@@ -39,6 +40,32 @@ def target(spelled: str) -> Target:
     module_name, _, function = row.partition(":")
     make = getattr(importlib.import_module(module_name), function)
     return cast(Target, make(spelled))
+
+
+def chosen_targets(names: Sequence[str], numerics: str, precision: str) -> tuple[Target, ...]:
+    """The targets that a compilation is for, each once, with the numerics asked for.
+
+    Raises:
+        HeadraceError HR0105: none is named; HR0112: one is not known; HR0113, HR0123: one
+            has no such numerics or precision; HR0114, HR0122: there are none.
+    """
+    if numerics not in NUMERICS:
+        known = " or ".join(NUMERICS)
+        raise error("HR0114", f"there are no numerics '{numerics}'", helps=f"say {known}")
+    if precision not in PRECISIONS:
+        known = " or ".join(PRECISIONS)
+        raise error("HR0122", f"there is no precision '{precision}'", helps=f"say {known}")
+    if not names:
+        raise error("HR0105", "no target is given", helps="pass --target cpu")
+    found = tuple(target(name).with_numerics(numerics) for name in dict.fromkeys(names))
+    lacking = [f"'{t.name}'" for t in found if precision not in t.precisions]
+    if lacking:
+        raise error(
+            "HR0123",
+            f"no products of precision '{precision}' on {', '.join(lacking)}",
+            helps="compile for cuda or rocm alone, or without --precision",
+        )
+    return found
 
 
 _LISTINGS: dict[str, str] = {

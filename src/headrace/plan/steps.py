@@ -243,9 +243,11 @@ class _Flattener:
         self._chosen: dict[tuple[int, int], Specialisation] = {}
         resource_sizes = [sizes(r.size_bytes) for r in function.resources]
         for resource, size in zip(function.resources, resource_sizes, strict=True):
-            if not 0 <= size <= MAXIMUM_BYTES:
+            if size > MAXIMUM_BYTES:
                 raise _outside(f"resource '{resource.name}' would have {size} bytes")
-        self.flat = FlatFunction(function, resource_sizes)
+        # A branch that does not fit these dimensions may have negative sizes; whatever else
+        # has one is refused where it is used.
+        self.flat = FlatFunction(function, [max(0, size) for size in resource_sizes])
 
     def block(self, block: Block, resources: list[int]) -> None:
         for index, command in enumerate(block.commands):
@@ -381,15 +383,52 @@ class _Flattener:
         steps = self.flat.steps
         branch = Step("branch", (self._condition(command.condition, resources),))
         steps.append(branch)
-        self.block(command.then, resources)
+        self._side(command.then, command.otherwise, resources)
         if not command.otherwise.commands:
             branch.target = len(steps)
             return
         jump = Step("jump", ())
         steps.append(jump)
         branch.target = len(steps)
-        self.block(command.otherwise, resources)
+        self._side(command.otherwise, command.then, resources)
         jump.target = len(steps)
+
+    def _side(self, side: Block, other: Block, resources: list[int]) -> None:
+        """A branch; where its sizes are impossible at these dimensions, NaN for its results.
+
+        Data decides whether it runs, and nothing can be refused then (the importers say the
+        same of sizes that a branch bounds). Results are what both branches write.
+        """
+        flat = self.flat
+        steps, loops = len(flat.steps), len(flat.loops)
+        try:
+            self.block(side, resources)
+        except HeadraceError as impossible:
+            if impossible.diagnostics[0].code != "HR3205" or not other.commands:
+                raise
+            del flat.steps[steps:], flat.loops[loops:]
+            for resource in sorted(self._written(side) & self._written(other)):
+                whole = self._operand(
+                    resources[resource], 0, flat.sizes_bytes[resources[resource]], False, True
+                )
+                flat.steps.append(Step("fill", (whole,), pattern=0xFF, pattern_bytes=1))
+
+    def _written(self, block: Block) -> set[int]:
+        """Resources that a block writes, as its function numbers them."""
+        found: set[int] = set()
+        for command in block.commands:
+            if isinstance(command, Dispatch):
+                found |= {b.resource for b in command.bindings if b.access != "ro"}
+            elif isinstance(command, (Copy, Fill)):
+                found.add(command.target)
+            elif isinstance(command, If):
+                found |= self._written(command.then) | self._written(command.otherwise)
+            elif isinstance(command, Loop):
+                found |= self._written(command.before) | self._written(command.body)
+            else:
+                inner = self._written(self._program.functions[command.function].body)
+                found |= {command.resources[r] for r in inner}
+        return found
 
     def _loop(self, command: Loop, resources: list[int]) -> None:
         steps = self.flat.steps

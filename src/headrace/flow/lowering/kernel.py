@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from xdsl.ir import Operation, SSAValue
 
-from headrace.base.symbols import Expr, dim
+from headrace.base.symbols import ONE, ZERO, Expr, dim
 from headrace.flow.lowering.body import Body
 from headrace.flow.lowering.folds import fold, folding_dtype, inner_names
 from headrace.flow.lowering.frame import CannotFuse, Frame
@@ -257,8 +257,10 @@ class _Builder:
             groups.setdefault(axes, []).append(n)
         for axes, numbers in groups.items():
             first = len(self.frame.outer)
-            inner = {name: dim(f"%d{first + n}") for n, name in enumerate(axes)}
             sizes = dict(self._inner_axes())
+            # An axis of size 1 that a reshape took away still stands in what is pulled.
+            inner = {name: ZERO for name, size in sizes.items() if size == ONE}
+            inner |= {name: dim(f"%d{first + n}") for n, name in enumerate(axes)}
             parallel = tuple(Axis(f"%d{first + n}", sizes[a]) for n, a in enumerate(axes))
             pull = self._pull(inner)
             stores: list[Store] = []

@@ -22,13 +22,13 @@ from headrace.base.symbols import (
     ExprLike,
     Operation,
     as_expr,
-    bounds,
     dim,
     maximum,
     minimum,
     parse_expr,
 )
 from headrace.importers.onnx import learnings
+from headrace.importers.onnx.remainders import bounds_by_remainder
 from headrace.importers.options import DimensionChoice
 
 _NAME = re.compile(r"[A-Za-z_$][\w.$:/]*")
@@ -174,7 +174,7 @@ class Dimensions:
         for name in expr.names:
             low, high = self.ranges.get(name, (1, None))
             ranges[name] = (low, _UNBOUNDED if high is None else high)
-        return bounds(expr, ranges)
+        return bounds_by_remainder(expr, ranges)
 
     def at_least(self, expr: ExprLike, least: int) -> bool:
         """Whether the value is surely `least` or more."""
@@ -221,12 +221,16 @@ class Dimensions:
             total = total + term
         return total
 
-    def raise_least_sizes(self, sizes: Iterable[Expr]) -> None:
+    def raise_least_sizes(self, sizes: Iterable[Expr]) -> bool:
         """Raises the least value of a name until no size that it alone decides is negative.
 
         A convolution over samples, say, needs as many as its window has. A size that is
         negative for all values up to a million is left to the plan's error.
+
+        Returns:
+            Whether any was raised.
         """
+        raised = False
         single = {s for s in sizes if len(s.names) == 1}
         for size in sorted(single, key=str):
             (name,) = size.names
@@ -236,6 +240,8 @@ class Dimensions:
             least = self._first_possible(size, name, low)
             if least is not None and (high is None or least <= high):
                 self.ranges[name] = (least, high)
+                raised = True
+        return raised
 
     def _first_possible(self, size: Expr, name: str, low: int) -> int | None:
         """The least value, found by halving, from which the size is not negative."""

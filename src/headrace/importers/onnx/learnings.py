@@ -36,13 +36,18 @@ def learn_equal(dims: Dimensions, a: Expr, b: Expr) -> None:
 
 
 def _learn_bound(dims: Dimensions, extremum: Expr, other: Expr) -> None:
-    """`min(seq, 512) = seq` says that `seq` is at most 512."""
+    """`min(seq, 512) = seq` says that `seq` is at most 512, `max(n floordiv 2 - 3, 0) =
+    n floordiv 2 - 3` that `n` is at least 6."""
     atom = _only_atom(extremum)
     if not isinstance(atom, Operation) or atom.name not in ("min", "max"):
         return
     limits = [o.value for o in atom.operands if o.is_constant]
     names = [n for n in other.names if other == dim(n)]
-    if other not in atom.operands or len(atom.operands) != 2 or not limits or not names:
+    if other not in atom.operands or len(atom.operands) != 2 or not limits:
+        return
+    if not names:
+        if atom.name == "max" and dims.raise_least_sizes([other - limits[0]]):
+            raise Learned
         return
     low, high = dims.ranges.get(names[0], (1, None))
     if atom.name == "min":
@@ -144,12 +149,24 @@ def _learn_multiple(dims: Dimensions, difference: Expr) -> None:
             for name in atom_names(atom)
         }
     )
-    for factor in _MULTIPLES:
+    for factor in (*_MULTIPLES, *_divisors(difference)):
         parts = {n: dim(f"{n}_by_{factor}") * factor for n in rounded}
         if rounded and difference.substitute(parts).terms == ():
             for name in rounded:
                 _divide(dims, name, factor)
             raise Learned
+
+
+def _divisors(expr: Expr) -> list[int]:
+    """What names are divided by, where the usual multiples do not tell."""
+    found = {
+        atom.operands[1].value
+        for monomial, _ in expr.terms
+        for atom, _ in monomial
+        if isinstance(atom, Operation) and atom.name in ("floordiv", "mod")
+        if atom.operands[1].is_constant
+    }
+    return sorted(n for n in found if n > 1 and n not in _MULTIPLES)
 
 
 def _divide(dims: Dimensions, name: str, factor: int) -> None:

@@ -92,6 +92,39 @@ def test_bounds_that_a_branch_implies_hold_in_that_branch(tmp_path: Path) -> Non
         assert np.isnan(module(x=x, c=np.array(True))[0]).all()
 
 
+LEAST_FOR_ONE = """
+agraph (float[n, m] x, bool c) => (float[n] y) {
+  axis = Constant <value = int64[1] {1}> ()
+  w = Constant <value = float[1, 1, 9] {1, 1, 1, 1, 1, 1, 1, 1, 1}> ()
+  y = If (c) <
+    then_branch = g () => (float[n] t) {
+      a = Unsqueeze (x, axis)  b = Conv <strides = [2]> (a, w)  d = Tanh (b)
+      both = Constant <value = int64[2] {1, 2}> ()
+      t = ReduceMean <keepdims = 0> (d, both) },
+    else_branch = h () => (float[n] u) { u = ReduceSum <keepdims = 0> (x, axis) }
+  >
+}
+"""
+
+
+def test_a_branch_whose_sizes_are_impossible_does_not_keep_the_other_from_running(
+    tmp_path: Path,
+) -> None:
+    """The convolution wants 9 columns, the sum takes any number."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 9, opset_import: ["" : 21]>\n' + LEAST_FOR_ONE
+    )
+    path = tmp_path / "branches.hrx"
+    headrace.compile(headrace.from_onnx(model), path)
+    x = np.ones((2, 12), np.float32)
+    with headrace.load(path) as module:
+        (few,) = module(x=x[:, :3].copy(), c=np.array(False))
+        np.testing.assert_allclose(few, [3, 3])
+        assert np.isnan(module(x=x[:, :3].copy(), c=np.array(True))[0]).all()
+        (many,) = module(x=x, c=np.array(True))
+        np.testing.assert_allclose(many, np.tanh([9.0, 9.0]), rtol=1e-6)
+
+
 def test_branches_of_different_rank_are_refused() -> None:
     text = """
 agraph (float[4] x, bool c) => (float[] y) {

@@ -10,8 +10,11 @@ from onnx import helper
 from onnx_graphs import check, model_of, result_shapes
 
 from headrace.base.errors import HeadraceError
+from headrace.base.symbols import parse_expr
 from headrace.importers.onnx.dimensions import Dimensions
+from headrace.importers.onnx.learnings import Learned
 from headrace.importers.onnx.reader import import_model
+from headrace.importers.onnx.remainders import bounds_by_remainder
 from headrace.tensor.interp import run
 
 _F = np.float32
@@ -275,3 +278,22 @@ def test_bounds_decide_minimum_and_maximum() -> None:
     dims.ranges["n"] = (1, 8)
     assert dims.minimum(size, 512) == size
     assert str(dims.minimum(size, 4)) == "min(n, 4)"
+
+
+def test_a_name_that_is_divided_and_stands_whole_has_narrow_bounds() -> None:
+    """Resampling by 160 to 441: what is cut off is never more than there is."""
+    dims = Dimensions({})
+    length, there = parse_expr("(160*n + 440) floordiv 441"), parse_expr(
+        "160*(n floordiv 441) + 160"
+    )  # fmt: skip
+    assert dims.minimum(length, there) == length
+    assert bounds_by_remainder(parse_expr("n - 7*(n floordiv 7)"), {"n": (1, 1000)}) == (0, 6)
+    assert bounds_by_remainder(parse_expr("n - 7"), {"n": (1, 10)}) == (-6, 3)
+
+
+def test_a_size_that_is_its_own_maximum_bounds_its_name() -> None:
+    dims = Dimensions({})
+    frames = parse_expr("(n - 20) floordiv 10")
+    with pytest.raises(Learned):
+        dims.same(parse_expr("max((n - 20) floordiv 10, 0)"), frames)
+    assert dims.ranges["n"] == (20, None)

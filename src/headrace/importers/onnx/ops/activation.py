@@ -6,8 +6,10 @@ import math
 
 from xdsl.ir import SSAValue
 
+from headrace.base.dtypes import F32
 from headrace.importers.onnx.context import NodeContext
 from headrace.importers.onnx.registry import onnx_op
+from headrace.ir.types import dtype_of
 
 
 def _positive(c: NodeContext, x: SSAValue) -> SSAValue:
@@ -144,10 +146,14 @@ def gelu_of(c: NodeContext, x: SSAValue, by_tanh: bool) -> SSAValue:
 
 @onnx_op("Shrink")
 def shrink(c: NodeContext) -> SSAValue:
+    """Of integers the bias need not be one: it is added in f32, then cut."""
     x, b = c.data(0), c.build
     lambd, bias = c.float("lambd", 0.5), c.float("bias")
+    kind = dtype_of(x)
+    if kind.is_integer:
+        x = b.convert(x, F32)
     zero = c.scalar_like(0, x)
     above = b.compare("GT", x, c.scalar_like(lambd, x))
     below = b.compare("LT", x, c.scalar_like(-lambd, x))
     low = b.select(below, c.with_scalar("add", x, bias), zero)
-    return b.select(above, c.with_scalar("subtract", x, bias), low)
+    return b.convert(b.select(above, c.with_scalar("subtract", x, bias), low), kind)

@@ -13,6 +13,7 @@ from xdsl.ir import SSAValue
 
 from headrace.base.dtypes import F32, F64, DType
 from headrace.importers.onnx.context import NodeContext
+from headrace.importers.onnx.ops.points import working_type
 from headrace.importers.onnx.registry import onnx_op
 from headrace.ir.types import dtype_of, shape_of
 
@@ -20,7 +21,6 @@ _UNARY = {
     "Abs": "abs",
     "Ceil": "ceil",
     "Cos": "cosine",
-    "Erf": "erf",
     "Exp": "exponential",
     "Floor": "floor",
     "Log": "log",
@@ -40,6 +40,14 @@ _VARIADIC = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
 @onnx_op(*_UNARY)
 def unary(c: NodeContext) -> SSAValue:
     return c.build.unary(_UNARY[c.node.op_type], c.data(0))
+
+
+@onnx_op("Erf")
+def erf(c: NodeContext) -> SSAValue:
+    """Of integers too, computed in f32 and cut."""
+    x, b = c.data(0), c.build
+    work = F32 if dtype_of(x).is_integer else dtype_of(x)
+    return b.convert(b.unary("erf", b.convert(x, work)), dtype_of(x))
 
 
 @onnx_op(*_BINARY)
@@ -144,19 +152,23 @@ def clip(c: NodeContext) -> SSAValue:
 
 @onnx_op("Sinh", "Cosh")
 def hyperbolic(c: NodeContext) -> SSAValue:
-    """sinh = (u + u / (u + 1)) / 2 with u = e^x - 1, accurate near zero."""
-    x, b = c.data(0), c.build
+    """sinh = (u + u / (u + 1)) / 2 with u = e^x - 1, accurate near zero.
+
+    In f16 e^x is beyond the largest float where its half is not: those compute in f32.
+    """
+    b, kind = c.build, c.dtype(0)
+    x = b.convert(c.data(0), working_type(kind))
     if c.node.op_type == "Sinh":
         u = b.unary("exponential_minus_one", x)
         shifted = b.binary("divide", u, c.with_scalar("add", u, 1))
         # Where e^x overflows u / (u + 1) is NaN; it is 1 there.
         infinite = b.compare("EQ", u, c.scalar_like(math.inf, u))
         shifted = b.select(infinite, c.scalar_like(1, u), shifted)
-        return c.with_scalar("multiply", b.binary("add", u, shifted), 0.5)
+        return b.convert(c.with_scalar("multiply", b.binary("add", u, shifted), 0.5), kind)
     both = b.binary(
         "add", b.unary("exponential", x), b.unary("exponential", b.unary("negate", x))
     )
-    return c.with_scalar("multiply", both, 0.5)
+    return b.convert(c.with_scalar("multiply", both, 0.5), kind)
 
 
 @onnx_op("Asinh", "Acosh", "Atanh")

@@ -222,6 +222,9 @@ def group_query_attention(c: NodeContext) -> list[SSAValue]:
     b, heads, shared = c.build, c.int("num_heads"), c.int("kv_num_heads")
     query, key, value = _grouped(c, heads, shared)
     batch, _, queries, size = shape_of(query)
+    for n in (3, 4):
+        if c.has(n):
+            c.dims.same(size, c.shape(n)[3])
     # Keys before the new ones in each row; a first, padded prompt has none.
     ends = b.convert(b.reshape(c.data(5), (batch,)), I64)
     many = b.broadcast_in_dim(b.dimension(queries, I64), (), (batch,))

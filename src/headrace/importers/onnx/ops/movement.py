@@ -246,6 +246,7 @@ def reverse_sequence(c: NodeContext) -> SSAValue:
     x, lengths = c.data(0), build.convert(c.data(1), I64)
     batch, time = c.int("batch_axis", 1), c.int("time_axis", 0)
     shape = shape_of(x)
+    c.dims.same(shape_of(lengths)[0], shape[batch])
     flat = (shape[batch], shape[time])
     places = build.iota(I64, flat, 1)
     spread = build.broadcast_in_dim(lengths, (0,), flat)

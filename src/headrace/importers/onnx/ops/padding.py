@@ -1,4 +1,4 @@
-"""Pad in all its modes."""
+"""Pad in all its modes, and CenterCropPad."""
 
 from __future__ import annotations
 
@@ -48,6 +48,28 @@ def pad(c: NodeContext) -> SSAValue:
     else:
         value = b.scalar(0, kind)
     return b.pad(x, value, low, high)
+
+
+@onnx_op("CenterCropPad")
+def center_crop_pad(c: NodeContext) -> SSAValue:
+    """Cuts from both ends what is too long, and pads with zeros what is too short."""
+    x, b = c.data(0), c.build
+    shape = list(shape_of(x))
+    rank = len(shape)
+    axes = c.normal_axes(c.ints("axes", list(range(rank))) or [], rank)
+    wanted = c.sizes(1)
+    if len(wanted) != len(axes):
+        raise c.malformed(f"its shape must have {len(axes)} entries, has {len(wanted)}")
+    low, high = [_ZERO] * rank, [_ZERO] * rank
+    for axis, size in zip(axes, wanted, strict=True):
+        kept = c.dims.minimum(shape[axis], size)
+        start = c.dims.maximum(shape[axis] - size, 0) // 2
+        x = c.slice_axis(x, axis, start, start + kept)
+        low[axis] = c.dims.maximum(size - shape[axis], 0) // 2
+        high[axis] = size - kept - low[axis]
+    if all(p == _ZERO for p in (*low, *high)):
+        return x
+    return b.pad(x, b.scalar(0, dtype_of(x)), low, high)
 
 
 def _indexed(

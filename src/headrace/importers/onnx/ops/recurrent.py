@@ -93,13 +93,20 @@ def _recurrent(
         raise c.malformed(f"direction '{rule}' is unknown")
     count = 2 if rule == "bidirectional" else 1
     c.dims.same(shape_of(c.data(1))[0], as_expr(count))
-    length, batch, _ = shape_of(x)
-    hidden = c.shape(2)[2] if read is float_weights else c.shape(2)[1]
+    length, batch, features = shape_of(x)
+    inner = 2 if read is float_weights else 1
+    c.dims.same(features, c.shape(1)[inner])
+    hidden = c.shape(2)[inner]
     if c.has_attribute("hidden_size"):
         c.dims.same(hidden, as_expr(c.int("hidden_size")))
     activations = read_activations(c, defaults, count)
     for at in (n for n in states if c.has(n)):
         c.dims.same(batch, c.shape(at)[0 if by_batch else 1])
+        c.dims.same(hidden, c.shape(at)[2])
+        c.dims.same(as_expr(count), c.shape(at)[1 if by_batch else 0])
+    for at, rows in ((3, 2 * gates), (7, 3)):
+        if c.has(at):
+            c.dims.same(hidden * rows, c.shape(at)[1])
     valid = _valid_steps(c, length, batch) if c.has(4) else None
     sequence: list[SSAValue] = []
     last: list[list[SSAValue]] = []

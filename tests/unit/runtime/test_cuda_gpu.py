@@ -100,3 +100,21 @@ def test_a_trace_shows_what_hides_behind_what(compiled) -> None:
     copies = [e for e in last if e["cat"] == "copy"]
     assert sorted(e["args"]["copy"] for e in copies) == list(range(len(plan.fetches)))
     assert all(e["dur"] > 0 for e in copies)
+
+
+def test_a_memory_limit_holds_by_the_account_of_the_machine(compiled) -> None:
+    account = pytest.importorskip("pynvml")
+    account.nvmlInit()
+    gpu = account.nvmlDeviceGetHandleByIndex(0)
+    _, path = compiled
+    free = account.nvmlDeviceGetMemoryInfo(gpu).free
+    with headrace.load(path, "cuda", memory_limit="1GB") as module:
+        module(np.ones((1, 1024), np.float32))
+        report = module.report()
+        taken = free - account.nvmlDeviceGetMemoryInfo(gpu).free
+    assert report.context_bytes > 0
+    told = report.measured_peak_bytes + report.staging_bytes
+    told += report.context_bytes + report.code_bytes
+    # The driver hands memory out in granules of 2 MiB.
+    assert abs(taken - told) <= 16 << 20
+    assert taken <= 10**9

@@ -4,6 +4,7 @@
     python benchmarks/gpu.py packed --folder DIR      # the same packed, beside the plain one
     python benchmarks/gpu.py memory --folder DIR      # leaks, and a process that holds memory
     python benchmarks/gpu.py disk --folder DIR        # half stays, the disk brings the rest
+    python benchmarks/gpu.py peers --folder DIR       # torch, accelerate and JAX, the same weights
 
 Needs the extra `headrace[cuda]`, and torch for the peers and for the rates of the machine.
 What is built lies in the folder and is taken again; so a part that was stopped goes on. The
@@ -26,6 +27,7 @@ import numpy as np
 
 import gpu_memory
 import gpu_packed
+import gpu_peers
 import headrace
 from decoder import Shape, write_decoder
 
@@ -188,10 +190,17 @@ def disk(folder: Path, shape: Shape) -> None:
     gpu_memory.disk(path, _ids(shape)[:, :1], limit, _steps)
 
 
+def peers(folder: Path, shape: Shape) -> None:
+    """What others reach."""
+    _build(folder, shape)
+    gpu_peers.peers(folder, shape)
+
+
 PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
     "decoder": lambda o: decoder(o.folder, Shape(layers=o.layers)),
     "packed": lambda o: packed_decoder(o.folder, Shape(layers=o.layers)),
     "disk": lambda o: disk(o.folder, Shape(layers=o.layers)),
+    "peers": lambda o: peers(o.folder, Shape(layers=o.layers)),
     "memory": lambda o: memory(o.folder, Shape(layers=o.layers)),
 }
 

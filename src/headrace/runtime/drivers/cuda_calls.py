@@ -8,12 +8,12 @@ memory and a recorded order in its place.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from functools import cached_property
 from time import sleep
 from typing import Any
 
 from headrace.base.errors import HeadraceError, error
+from headrace.runtime.drivers.cuda_account import Account
 from headrace.runtime.memory import PAGE_BYTES
 
 _POLL_S = 20e-6
@@ -73,7 +73,7 @@ class CudaCalls:
             self._attribute(kind.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
         )
         self.multiprocessors = self._attribute(kind.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)
-        account = _Account(self._call("cuDeviceGetPCIBusId", 32, self._device))
+        account = Account(self._call("cuDeviceGetPCIBusId", 32, self._device))
         self._context = self._call("cuDevicePrimaryCtxRetain", self._device)
         self._open = True
         self.enter()
@@ -426,30 +426,6 @@ class CudaCalls:
     def destroy_graph(self, graph: Any) -> None:
         if self._open:
             self._call("cuGraphExecDestroy", graph)
-
-
-class _Account:
-    """What a GPU has free by the management library, which needs no context.
-
-    Where it cannot be had, nothing is said to be taken.
-    """
-
-    def __init__(self, bus: bytes) -> None:
-        self._free: Callable[[], int] | None = None
-        self._before = 0
-        try:
-            # `cuda.bindings.nvml` says the same, but takes 0.5 s to import.
-            library = importlib.import_module("pynvml")
-            library.nvmlInit()
-            device = library.nvmlDeviceGetHandleByPciBusId(bus.split(b"\0")[0])
-            self._free = lambda: int(library.nvmlDeviceGetMemoryInfo(device).free)
-            self._before = self._free()
-        except Exception:  # a library of its own, with errors of its own
-            self._free = None
-
-    def taken_bytes(self) -> int:
-        """By everybody, since this was made."""
-        return max(0, self._before - self._free()) if self._free else 0
 
 
 def _no_gpu(evidence: str) -> HeadraceError:

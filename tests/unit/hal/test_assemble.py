@@ -12,7 +12,8 @@ import headrace
 from headrace.artifact import schema
 from headrace.artifact.check import check_module
 from headrace.artifact.writer import write_artifact
-from headrace.assemble import assemble, gathered_row_bytes, operation_count
+from headrace.assemble import assemble
+from headrace.assemble.facts import gathered_row_bytes, operation_count
 from headrace.base.errors import HeadraceDefect
 from headrace.base.symbols import as_expr
 from headrace.ir.model import Model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
 from headrace import api, model_cache
+from headrace.artifact.pool import HUGE_PAGE_BYTES
 
 
 def write_model(path: Path, value: float = 1.0, external: bool = False) -> Path:
@@ -177,3 +179,24 @@ def test_without_the_cache(
     for _ in range(2):
         api.compile(model, tmp_path / "a.hrx")
     assert len(compilations) == 4
+
+
+def test_copies_are_written_in_whole_huge_pages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+
+    class Recorder(io.FileIO):
+        def write(self, data: Any) -> int:
+            sizes.append(len(data))
+            return super().write(data)
+
+    source, target = tmp_path / "a.hrx", tmp_path / "b.hrx"
+    with source.open("wb") as file:
+        file.truncate(2 * model_cache.COPIED_BYTES)
+        file.seek(0, os.SEEK_END)
+        file.write(b"end")
+    monkeypatch.setattr(os, "fdopen", Recorder)
+    model_cache.keep(source, target)
+    assert sizes == [4 * HUGE_PAGE_BYTES, 4 * HUGE_PAGE_BYTES, 3]
+    assert target.read_bytes() == source.read_bytes()

@@ -4,8 +4,8 @@
 
 Peers: torch eager, `torch.compile` (reduce-overhead, max-autotune), torch with layers brought by
 hand (pinned memory, a copy stream, two slots of a layer each), `accelerate.cpu_offload`,
-`jax.jit`, and Headrace beside them. All read the weights of the same file; `difference` is that of the logits to torch's
-eager ones over their largest value. A budget is the part of the layers that stays: 100 % or what
+`jax.jit`, and Headrace beside them. All read the weights of the same
+file; `difference` is that of the logits to torch's eager ones over their largest value. A budget is the part of the layers that stays: 100 % or what
 the peer can do with less.
 """
 
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,41 +77,50 @@ def _tensor(values: Any, device: str = "cuda") -> Any:
     return torch.from_numpy(np.array(values).view(np.int16)).view(torch.bfloat16).to(device)
 
 
+def _times(weight: Any, x: Any) -> Any:
+    return x @ weight
+
+
 def _norm(x: Any) -> Any:
     wide = x.float()
     return (wide * (wide.pow(2).mean(-1, keepdim=True) + 1e-5).rsqrt()).to(x.dtype)
 
 
 def _layer(x: Any, w: Any, cosine: Any, sine: Any, shape: Shape) -> Any:
-    """One layer; `w` are its weights in the order of `NAMES`."""
+    """One layer; `w` are its products in the order of `NAMES`."""
     import torch
     from torch.nn.functional import scaled_dot_product_attention, silu
 
     h = _norm(x)
-    q, k, v = (
-        (h @ w[n]).view(1, -1, shape.heads, shape.head).transpose(1, 2) for n in range(3)
-    )
+    q, k, v = (w[n](h).view(1, -1, shape.heads, shape.head).transpose(1, 2) for n in range(3))
 
     def rotated(t: Any) -> Any:
         first, second = t.chunk(2, -1)
         return t * cosine + torch.cat([-second, first], -1) * sine
 
     mixed = scaled_dot_product_attention(rotated(q), rotated(k), v, is_causal=True)
-    x = x + mixed.transpose(1, 2).reshape(1, -1, shape.hidden) @ w[3]
+    x = x + w[3](mixed.transpose(1, 2).reshape(1, -1, shape.hidden))
     h = _norm(x)
-    return x + (silu(h @ w[4]) * (h @ w[5])) @ w[6]
+    return x + w[6](silu(w[4](h)) * w[5](h))
 
 
 def _torch_model(shape: Shape, weights: dict[str, Any], device: str) -> Any:
     import torch
 
+    class Product(torch.nn.Module):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            values = _tensor(weights[name], device)
+            self.weight = torch.nn.Parameter(values, requires_grad=False)
+
+        def forward(self, x: Any) -> Any:
+            return x @ self.weight
+
     class Layer(torch.nn.Module):
         def __init__(self, number: int) -> None:
             super().__init__()
-            parts = (weights[f"layers.{number}.{name}.weight"] for name in NAMES)
-            self.w = torch.nn.ParameterList(
-                torch.nn.Parameter(_tensor(part, device), requires_grad=False) for part in parts
-            )
+            names = (f"layers.{number}.{name}.weight" for name in NAMES)
+            self.w = torch.nn.ModuleList(Product(name) for name in names)
 
         def forward(self, x: Any, cosine: Any, sine: Any) -> Any:
             return _layer(x, self.w, cosine, sine, shape)
@@ -121,11 +131,7 @@ def _torch_model(shape: Shape, weights: dict[str, Any], device: str) -> Any:
             table = torch.nn.Embedding.from_pretrained(_tensor(weights["embedding"], device))
             self.embedding = table
             self.layers = torch.nn.ModuleList(Layer(n) for n in range(shape.layers))
-            head = torch.nn.Linear(shape.hidden, shape.vocabulary, False, device="meta")
-            head.weight = torch.nn.Parameter(
-                _tensor(weights["head"], device).t(), requires_grad=False
-            )
-            self.head = head
+            self.head = Product("head")
 
         def forward(self, ids: Any, cosine: Any, sine: Any) -> Any:
             x = self.embedding(ids)
@@ -167,7 +173,8 @@ def _by_hand(shape: Shape, weights: dict[str, Any], budget: str) -> Callable[...
                     main.wait_event(copies.record_event())
                 layer = slots[slot]
             parts = [layer[ends[i] : ends[i + 1]].view(*size) for i, size in enumerate(sizes)]
-            x = _layer(x, parts, cosine, sine, shape)
+            products = [partial(_times, part) for part in parts]
+            x = _layer(x, products, cosine, sine, shape)
             if n not in stays:
                 free[used % 2].record(main)
                 used += 1
@@ -281,9 +288,25 @@ def timed(step: Callable[[], Any]) -> dict[str, Any]:
     }
 
 
+def _headrace_steps(folder: Path, shape: Shape) -> Iterator[dict[str, Any]]:
+    import headrace
+
+    with headrace.load(folder / "decoder.hrx", "cuda", weight_budget="max") as module:
+        for budget in PEERS["headrace"]:
+            module.weight_budget = budget
+            for tokens in TOKENS:
+                ids = ids_of(shape, tokens)
+
+                def step() -> Any:
+                    return module(ids)[0]  # noqa: B023
+
+                yield {"budget": budget, "tokens": tokens, **timed(step)}
+
+
 def run_peer(peer: str, folder: Path, shape: Shape) -> None:
     """One JSON line a row; stands in a process of its own."""
-    rows = _jax_steps(folder, shape) if peer == "jax.jit" else _torch_steps(peer, folder, shape)
+    own = {"jax.jit": _jax_steps, "headrace": _headrace_steps}
+    rows = own[peer](folder, shape) if peer in own else _torch_steps(peer, folder, shape)
     for row in rows:
         print(json.dumps(row), flush=True)
 

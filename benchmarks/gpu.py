@@ -5,6 +5,7 @@
     python benchmarks/gpu.py memory --folder DIR      # leaks, and a process that holds memory
     python benchmarks/gpu.py disk --folder DIR        # half stays, the disk brings the rest
     python benchmarks/gpu.py peers --folder DIR       # torch, accelerate and JAX, the same weights
+    python benchmarks/gpu.py products --folder DIR    # bf16 products beside cuBLAS, by --seed
 
 Needs the extra `headrace[cuda]`, and torch for the peers and for the rates of the machine.
 What is built lies in the folder and is taken again; so a part that was stopped goes on. The
@@ -28,6 +29,7 @@ import numpy as np
 import gpu_memory
 import gpu_packed
 import gpu_peers
+import gpu_products
 import headrace
 from decoder import Shape, write_decoder
 
@@ -202,6 +204,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
     "disk": lambda o: disk(o.folder, Shape(layers=o.layers)),
     "peers": lambda o: peers(o.folder, Shape(layers=o.layers)),
     "memory": lambda o: memory(o.folder, Shape(layers=o.layers)),
+    "products": lambda o: gpu_products.products(o.seed),
 }
 
 
@@ -210,6 +213,7 @@ def main() -> None:
     parser.add_argument("parts", nargs="+", choices=sorted(PARTS))
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--layers", type=int, default=Shape.layers)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     for part in options.parts:

@@ -154,7 +154,10 @@ def compare(
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option(
-    "--target", default="cpu", show_default=True, help="cpu[:native|x86-64-v3|generic]."
+    "--target",
+    default="cpu",
+    show_default=True,
+    help="cpu[:native|x86-64-v3|generic] or cuda[:sm_80|sm_90], whose device is opened.",
 )
 @DIMS
 @THREADS

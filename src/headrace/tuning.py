@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -23,8 +23,7 @@ from headrace.runtime.arrays import aligned_array
 
 if TYPE_CHECKING:
     from headrace.runtime.module import Module
-    from headrace.targets.cpu.target import CpuTarget
-    from headrace.targets.cpu.tuned import Choice, Problem
+    from headrace.targets.tables import Choice, Problem, TunedTarget
     from headrace.translation import Task
 
 _WARM_STEPS = 2
@@ -52,7 +51,7 @@ class Request:
     """What to tune.
 
     Attributes:
-        target: `cpu` with what may stand behind it.
+        target: `cpu` or `cuda` with what may stand behind it; its device is opened.
         dims: of the named dimensions, which all must be given.
         steps: timed in each round.
         table: the file to enter what was found into; None for that of the cache folder.
@@ -75,43 +74,42 @@ def tune_model(
         a table cannot be read or written.
     """
     from headrace.runtime.module import load_module
-    from headrace.targets.cpu.tuned import (
-        NO_TABLE,
-        own_path,
-        processor,
-        read_table,
-        table_of,
-        table_text,
-    )
+    from headrace.targets.tables import NO_TABLE
 
-    target = _cpu_target(request.target)
-    name = target.machine.name
+    target = _tuned_target(request.target)
+    tables = target.tables
     work = _work(request, target.with_table(NO_TABLE))
     options = {} if request.threads is None else {"threads": request.threads}
+    processor = tables.processor
 
     def load(path: Path) -> Module:
-        return load_module(path, "cpu", weight_budget="max", **options)
+        nonlocal processor
+        module = load_module(path, tables.device_class, weight_budget="max", **options)
+        processor = processor or module.device.properties.name
+        return module
 
     rows = tune(work, load, request.dims, request.steps, progress)
-    path = request.table or own_path(name)
-    before = read_table(path, name, processor() if request.table is None else None)
-    known = {key for key, _ in table_of(name).entries}
+    path = request.table or tables.own_path
+    # What another GPU of the architecture was measured with counts until this one is.
+    before = tables.read(path, processor if request.table is None else None)
+    known = {key for key, _ in tables.all().entries}
     kept = {r.key: r.best for r in rows if r.changed or r.key in known}
-    _write(path, table_text(name, before.updated(kept), processor()))
+    _write(path, tables.text(before.updated(kept), processor))
     return tuning_data(rows, path)
 
 
-def _cpu_target(spelling: str) -> CpuTarget:
-    from headrace.targets.cpu.target import CpuTarget
+def _tuned_target(spelling: str) -> TunedTarget:
     from headrace.targets.table import target
 
     found = target(spelling)
-    if not isinstance(found, CpuTarget):
-        raise error("HR0118", f"target '{spelling}' has no schedules to tune", helps="say cpu")
-    return found
+    if not hasattr(found, "with_table") or found.device_class != found.name.partition(":")[0]:
+        raise error(
+            "HR0118", f"target '{spelling}' has no schedules to tune", helps="say cpu or cuda"
+        )
+    return cast("TunedTarget", found)
 
 
-def _work(request: Request, target: CpuTarget) -> Work:
+def _work(request: Request, target: TunedTarget) -> Work:
     from headrace.artifact.schema import Provenance
     from headrace.artifact.writer import write_artifact
     from headrace.assemble import assemble
@@ -124,7 +122,7 @@ def _work(request: Request, target: CpuTarget) -> Work:
     made = compile_to(imported, "hal", Options((target,)))
     tasks = [t for module in made.classes.values() for t in tasks_of(module.ir, (target,))]
 
-    def write(other: CpuTarget, path: Path) -> None:
+    def write(other: TunedTarget, path: Path) -> None:
         codes = translate(tasks, (other,))
         parts, weights = assemble(
             made.classes,
@@ -165,9 +163,9 @@ class Work:
         write: makes a `.hrx` of them at a path with the code of another table's target.
     """
 
-    target: CpuTarget
+    target: TunedTarget
     tasks: Sequence[Task]
-    write: Callable[[CpuTarget, Path], None]
+    write: Callable[[TunedTarget, Path], None]
 
 
 def tune(
@@ -204,7 +202,7 @@ def tune(
                 for key, p in problems.items()
             }
             path = Path(place) / f"{number}.hrx"
-            work.write(work.target.with_table(work.target.machine.table.updated(choices)), path)
+            work.write(work.target.with_table(work.target.table.updated(choices)), path)
             with load(path) as module:
                 times = _launch_times(module, sizes, steps)
             path.unlink()

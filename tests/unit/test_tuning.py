@@ -13,9 +13,10 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
 from headrace import api, tuning
+from headrace.artifact.reader import open_artifact
 from headrace.base.errors import HeadraceError
 from headrace.cli import cli
-from headrace.targets.cpu.tuned import own_path
+from headrace.targets.cpu.tuned import tables
 from headrace.tuning import Request, tune_model
 
 
@@ -72,7 +73,7 @@ def test_later_compiles_use_what_was_found(
     assert len(third_wins) >= 5 and all(third_wins)
     (row,) = found["rows"]
     assert row["choice"] is not None and row["best_ns"] == 500
-    path = own_path("x86-64-v3")
+    path = tables("x86-64-v3").own_path
     assert json.loads(path.read_text())["tables"]["x86-64-v3"] == {
         row["problem"]: row["choice"]
     }
@@ -91,6 +92,46 @@ def test_later_compiles_use_what_was_found(
     assert api.compile(model, tmp_path / "again.hrx").read_bytes() == after
 
 
+def test_a_gpu_is_tuned_on_its_device(
+    model: Path,
+    tmp_path: Path,
+    third_wins: list[dict[str, int]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("triton")
+    from headrace.runtime import module
+    from headrace.runtime.drivers.null import NullDevice
+    from headrace.targets.triton import tuned
+
+    opened: list[str] = []
+    real = module.load_module
+
+    def load(path: Path, device: str, **options: Any) -> Any:
+        opened.append(device)
+        return real(path, NullDevice(device_class=device), **options)
+
+    monkeypatch.setattr(module, "load_module", load)
+    monkeypatch.setattr(tuned, "_SLOW", tuned._SLOW[:3])
+    found = tune_model(Request(model, "cuda:sm_90", steps=1))
+    assert set(opened) == {"cuda"} and len(third_wins) == len(opened)
+    assert found["tuned"] == 1
+    (row,) = found["rows"]
+    assert row["problem"] == "contract 40 by 256 over 64 batch 1 ieee"
+    assert found["table"].endswith("tuned/cuda-sm_90.json")
+    with pytest.raises(HeadraceError, match="HR0118"):
+        tune_model(Request(model, "rocm"))
+    after = api.compile(model, tmp_path / "after.hrx", targets=["cuda:sm_90"])
+    assert "contract" in {
+        launch.family
+        for program in open_artifact(after).module.programs
+        for executable in program.executables
+        for variant in executable.variants
+        for entry in variant.entry_points
+        for specialisation in entry
+        for launch in specialisation.launches
+    }
+
+
 def test_a_table_of_its_own(
     model: Path, tmp_path: Path, third_wins: list[dict[str, int]]
 ) -> None:
@@ -100,7 +141,7 @@ def test_a_table_of_its_own(
     assert done.exit_code == 0, done.output
     assert json.loads(done.output)["table"] == str(table)
     assert "contract 40 by 256 over 64" in table.read_text()
-    assert not own_path("x86-64-v3").exists()
+    assert not tables("x86-64-v3").own_path.exists()
 
 
 def test_noise_changes_nothing(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +153,7 @@ def test_noise_changes_nothing(model: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(tuning, "_launch_times", timed)
     assert tune_model(Request(model, steps=1))["tuned"] == 0
-    assert json.loads(own_path("x86-64-v3").read_text())["tables"]["x86-64-v3"] == {}
+    assert json.loads(tables("x86-64-v3").own_path.read_text())["tables"]["x86-64-v3"] == {}
 
 
 def test_what_cannot_be_tuned(model: Path, tmp_path: Path) -> None:

@@ -16,15 +16,8 @@ from headrace.base.symbols import Expr
 from headrace.kernel.description import Axis
 from headrace.targets.cpu.products import UNROLL
 from headrace.targets.cpu.schedule import Schedule
-from headrace.targets.cpu.tuned import (
-    Choice,
-    ContractChoice,
-    Problem,
-    WindowChoice,
-    WinogradChoice,
-    sizes_text,
-    unfit,
-)
+from headrace.targets.cpu.tuned import ContractChoice, WindowChoice, WinogradChoice
+from headrace.targets.tables import Choice, Problem, sizes_text, unfit
 
 if TYPE_CHECKING:
     from headrace.targets.cpu.contract_plan import ContractPlan

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from headrace.base.errors import error
-from headrace.targets.cpu.tuned import NO_TABLE, Table
+from headrace.targets.tables import NO_TABLE, Table
 
 _V3 = (
     "avx",

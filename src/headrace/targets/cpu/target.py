@@ -17,8 +17,9 @@ from headrace.targets.cpu.family import Family
 from headrace.targets.cpu.ir_text import Module
 from headrace.targets.cpu.machine import Machine, machine
 from headrace.targets.cpu.simple import SimplePlan
-from headrace.targets.cpu.tuned import Problem, Table, table_of
+from headrace.targets.cpu.tuned import tables
 from headrace.targets.cpu.winograd_plan import TILE_COLUMNS, WinogradPlan
+from headrace.targets.tables import Problem, Table, Tables
 
 FAMILIES: tuple[Family, ...] = (
     winograd,
@@ -76,12 +77,22 @@ class CpuTarget:
         """See `Target`; `exact` adds in order."""
         return CpuTarget(replace(self.machine, ordered_sums=numerics == "exact"))
 
+    @property
+    def table(self) -> Table:
+        """See `TunedTarget.table`."""
+        return self.machine.table
+
+    @property
+    def tables(self) -> Tables:
+        """See `TunedTarget.tables`."""
+        return tables(self.machine.name)
+
     def with_table(self, table: Table) -> CpuTarget:
-        """The same target with other measured schedules."""
+        """See `TunedTarget.with_table`."""
         return CpuTarget(replace(self.machine, table=table))
 
     def problem(self, kernel: Kernel) -> Problem | None:
-        """What may be tuned of a kernel, None where nothing may."""
+        """See `TunedTarget.problem`."""
         for family in _families(kernel):
             schedule = family.match(kernel, self.machine)
             if isinstance(schedule, ContractPlan):
@@ -142,4 +153,4 @@ def make(spelling: str) -> CpuTarget:
     """
     _, _, name = spelling.partition(":")
     found = machine(name or "x86-64-v3")
-    return CpuTarget(replace(found, table=table_of(found.name)))
+    return CpuTarget(replace(found, table=tables(found.name).all()))

@@ -36,6 +36,7 @@ from headrace.kernel.products import (
     unconverted,
 )
 from headrace.kernel.target import SliceRule
+from headrace.targets.tables import NO_TABLE, Table
 from headrace.targets.triton.naive import TritonSource
 from headrace.targets.triton.schedule import Tiles, choose_tiles
 from headrace.targets.triton.source import (
@@ -43,6 +44,7 @@ from headrace.targets.triton.source import (
     Text,
 )
 from headrace.targets.triton.tiles import TileLowering, TileWriter, index_type
+from headrace.targets.triton.tuned import tuned_tiles
 
 _GROUP = 8
 """Rows of tiles that a wave of programs goes through together."""
@@ -58,12 +60,31 @@ class _ContractLowering(TileLowering):
         self.tiles = tiles
 
     def emit(self) -> None:
-        """The whole body."""
+        """The whole body: one tile, or a loop over tiles."""
+        writer, found, tiles = self.writer, self.found, self.tiles
+        row_tiles = ceildiv(flat_size(found.rows), tiles.rows)
+        if not tiles.programs:
+            self._tile(*self._place(row_tiles))
+            return
+        count = self.indices.value(row_tiles)
+        width = writer.named(f"tl.num_programs(1).to({writer.word})", 0)
+        total = count * width
+        number = self._number(count)
+        number = number.lt(tiles.programs).select(number, total)
+        # The loops become one: a tile's factors are on their way while the tile before is
+        # stored.
+        ends = f"{number.handle.name}, {total.handle.name}, {tiles.programs}"
+        writer.line(f"for tile in tl.range({ends}, flatten=True):")
+        writer.indent(1)
+        tile = writer.named(f"tl.full((), tile, {writer.word})", 0)
+        self._tile(*self._in_groups(tile, count, width))
+        writer.indent(-1)
+
+    def _tile(self, row: Value, column: Value, batch: Value) -> None:
+        """One tile of results."""
         writer, found, tiles = self.writer, self.found, self.tiles
         kernel = self.kernel
         first = kernel.phases[0]
-        row_tiles = ceildiv(flat_size(found.rows), tiles.rows)
-        row, column, batch = self._place(row_tiles)
         self._bind(found.batch, batch)
         row_edge = self._side(found.rows, row, tiles.rows, 1)
         column_edge = self._side(found.columns, column, tiles.columns, 2)
@@ -102,9 +123,20 @@ class _ContractLowering(TileLowering):
         ):
             return along % count, writer.program(1), along / count
         width = writer.named(f"tl.num_programs(1).to({writer.word})", 0)
+        return self._in_groups(self._number(count), count, width)
+
+    def _number(self, count: Value) -> Value:
+        """Which program of a launch this is; `count` run along x."""
+        writer = self.writer
         first = writer.named(f"tl.program_id(1).to({writer.word})", 0)
-        start = writer.named(f"first_y.to({writer.word})", 0)
-        number, area = first * count + along, width * _GROUP
+        return first * count + writer.program(0)
+
+    def _in_groups(
+        self, number: Value, count: Value, width: Value
+    ) -> tuple[Value, Value, Value]:
+        """Where a tile stands, of `count` rows of tiles and the `width` columns of a launch."""
+        start = self.writer.named(f"first_y.to({self.writer.word})", 0)
+        area = width * _GROUP
         top = number / area * _GROUP
         rest, left = number % area, count - top
         rows = left.lt(_GROUP).select(left, _GROUP)
@@ -162,21 +194,27 @@ class _ContractLowering(TileLowering):
 
 
 def generate(
-    name: str, kernel: Kernel, unknown_rows: int = 64, kept: Sequence[Operand] = ()
+    name: str,
+    kernel: Kernel,
+    unknown_rows: int = 64,
+    kept: Sequence[Operand] = (),
+    table: Table = NO_TABLE,
 ) -> TritonSource | None:
     """The kernel's Triton source; None where it is no product of matrices.
 
     Args:
         unknown_rows: what a number of rows known only at run time is taken for.
         kept: the last operands, which stand in scratch.
+        table: schedules that were measured.
 
     Raises:
-        HeadraceError HR2401: an operation that lanes lack.
+        HeadraceError HR2401: an operation that lanes lack; HR0115: the table has a schedule
+            that this product cannot have.
     """
     found = as_product(kernel)
     if found is None:
         return None
-    tiles = choose_tiles(found, unknown_rows)
+    tiles = tuned_tiles(kernel, found, table) or choose_tiles(found, unknown_rows)
     column_tiles = ceildiv(flat_size(found.columns), tiles.columns)
     if column_tiles.is_constant and column_tiles.value > _MOST_PROGRAMS_ALONG_Y:
         return None

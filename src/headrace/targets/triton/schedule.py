@@ -5,10 +5,12 @@ See `contract.py`, which writes them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.base.symbols import Expr
+from headrace.kernel.description import Kernel
 from headrace.kernel.products import Product, flat_size
+from headrace.targets.tables import Choice
 
 _LEAST_PROGRAMS = 264
 """Two for each multiprocessor of the largest GPUs; smaller tiles are chosen until then."""
@@ -17,15 +19,62 @@ _UNKNOWN_SIZE = 64
 """What a size that is only known at run time is taken for."""
 
 
+MULTIPROCESSORS = 132
+"""Of an H200; on a GPU with fewer, programs that go through all tiles wait for each other."""
+
+MOST_SHARED_BYTES = 227 << 10
+"""Of a program's shared memory on sm_90."""
+
+
 @dataclass(frozen=True)
-class Tiles:
-    """The schedule: rows, columns and depth of a tile, warps and stages of a program."""
+class Tiles(Choice):
+    """The schedule of a product.
+
+    Attributes:
+        rows, columns, depth: of a tile.
+        warps: of a program.
+        stages: how many depths of factors are under way.
+        programs: how many go through all tiles, the others of a launch end at once; 0 where
+            each has one tile. Only without a batch.
+    """
 
     rows: int
     columns: int
     depth: int
     warps: int = 4
     stages: int = 3
+    programs: int = 0
+
+    def shared_bytes(self, factor_bytes: int) -> int:
+        """What the factors under way take; going through tiles, a half-stored tile as well."""
+        held = self.rows * self.columns if self.programs else 0
+        deep = (self.rows + self.columns) * self.depth * factor_bytes
+        return self.stages * deep + held
+
+    def programs_at_once(self, factor_bytes: int) -> int:
+        """How many a multiprocessor has room for: 2048 threads, their registers, the memory."""
+        shared = MOST_SHARED_BYTES // self.going_through(1).shared_bytes(factor_bytes)
+        registers = (1 << 16) // (self.warps * 32 * 32 + self.rows * self.columns)
+        return max(1, min(shared, registers, 64 // self.warps))
+
+    def going_through(self, programs: int) -> Tiles:
+        """The same tiles, but so many programs go through all of them."""
+        return replace(self, programs=programs)
+
+    @property
+    def half_as_deep(self) -> Tiles:
+        """For factors twice as wide."""
+        return replace(self, depth=max(16, self.depth // 2))
+
+
+def is_fast(kernel: Kernel, found: Product) -> bool:
+    """Whether a product goes to tensor cores."""
+    return bool(found.narrow) or kernel.precision != "ieee"
+
+
+def factor_bytes(found: Product) -> int:
+    """Of an element of a factor in shared memory."""
+    return 2 if found.narrow else 4
 
 
 def _known(size: Expr) -> int:

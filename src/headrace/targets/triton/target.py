@@ -19,9 +19,11 @@ from headrace.kernel.target import (
     Specialisation,
     without_exact_numerics,
 )
+from headrace.targets.tables import NO_TABLE, Problem, Table, Tables
 from headrace.targets.triton.compile import Binary, compile_source
 from headrace.targets.triton.naive import TritonSource
-from headrace.targets.triton.variants import variants
+from headrace.targets.triton.tuned import tables
+from headrace.targets.triton.variants import problem, variants
 
 CUDA_ARCHITECTURES = ("sm_80", "sm_90")
 ROCM_ARCHITECTURES = ("gfx942",)
@@ -38,6 +40,7 @@ class TritonTarget:
 
     kind: str
     architecture: str
+    table: Table = NO_TABLE
 
     @property
     def name(self) -> str:
@@ -68,6 +71,19 @@ class TritonTarget:
         """See `Target.precisions`."""
         return frozenset(PRECISIONS)
 
+    @property
+    def tables(self) -> Tables:
+        """See `TunedTarget.tables`."""
+        return tables(self.kind, self.architecture)
+
+    def with_table(self, table: Table) -> TritonTarget:
+        """See `TunedTarget.with_table`."""
+        return replace(self, table=table)
+
+    def problem(self, kernel: Kernel) -> Problem | None:
+        """See `TunedTarget.problem`."""
+        return problem(kernel, self.table)
+
     def with_numerics(self, numerics: str) -> TritonTarget:
         """See `Target`; there is `fast` only."""
         without_exact_numerics(self.name, numerics)
@@ -87,7 +103,7 @@ class TritonTarget:
             HeadraceError HR2401: an operation that lanes lack.
             HeadraceError HR2421, HR2422: no Triton, or Triton refuses.
         """
-        found = variants(_identifier(name), kernel)
+        found = variants(_identifier(name), kernel, self.table)
         binaries = [[self._compile(source) for source in v.sources] for v in found]
         return Code(
             format="cubin" if self.kind == "cuda" else "hsaco",
@@ -151,4 +167,5 @@ def make(spelling: str) -> TritonTarget:
             f"target '{spelling}' is not known",
             helps=f"GPU targets are spelled {', '.join(spellings)}",
         )
-    return TritonTarget(kind, architecture or known[-1])
+    made = TritonTarget(kind, architecture or known[-1])
+    return made.with_table(made.tables.all())

@@ -18,8 +18,11 @@ from headrace.kernel.products import as_product, flat_size
 from headrace.kernel.softmax_rows import as_softmax_rows
 from headrace.kernel.split import split
 from headrace.kernel.target import Condition
+from headrace.targets.tables import NO_TABLE, Problem, Table
 from headrace.targets.triton import attention, contract, naive, rows
 from headrace.targets.triton.naive import TritonSource
+from headrace.targets.triton.schedule import choose_tiles
+from headrace.targets.triton.tuned import product_problem, tuned_tiles
 
 _FEW_ROWS = 64
 _SOME_ROWS = 256
@@ -39,19 +42,34 @@ class Variant:
     sources: tuple[TritonSource, ...]
 
 
-def variants(name: str, kernel: Kernel) -> list[Variant]:
+def variants(name: str, kernel: Kernel, table: Table = NO_TABLE) -> list[Variant]:
     """In the order they are tried; the last has no conditions.
 
+    Args:
+        table: schedules that were measured.
+
     Raises:
-        HeadraceError HR2401: an operation that lanes lack.
+        HeadraceError HR2401: an operation that lanes lack; HR0115: the table has a schedule
+            that a product cannot have.
     """
-    rows_at_once = _attention(name, kernel)
+    rows_at_once = _attention(name, kernel, table)
     if rows_at_once:
         return rows_at_once
-    return _in_pieces(name, kernel)
+    return _in_pieces(name, kernel, table)
 
 
-def _attention(name: str, kernel: Kernel) -> list[Variant]:
+def problem(kernel: Kernel, table: Table) -> Problem | None:
+    """What may be tuned: a product of known sizes that is one launch."""
+    found = as_product(kernel)
+    if found is None or as_softmax_rows(kernel) is not None or split(kernel) is not None:
+        return None
+    if rows.multiplies_one_row(kernel) or contract.generate("k", kernel) is None:
+        return None
+    chosen = tuned_tiles(kernel, found, table) or choose_tiles(found)
+    return product_problem(kernel, found, chosen)
+
+
+def _attention(name: str, kernel: Kernel, table: Table) -> list[Variant]:
     """Attention in one launch where that is faster; empty where it never is, or is none.
 
     Few rows meet many keys in pieces, which are spread over more programs. So do many keys in
@@ -76,15 +94,15 @@ def _attention(name: str, kernel: Kernel) -> list[Variant]:
     if not count.is_constant:
         made.insert(0, Variant((few_rows, *few_keys), (some,)))
     if not narrow and not few:
-        return [*made, *_in_pieces(f"{name}_pieces", kernel)]
+        return [*made, *_in_pieces(f"{name}_pieces", kernel, table)]
     if few or count == keys or (count.is_constant and count.value > 1):
         return made
     # The first of them is that for one row.
     conditions = (Condition(count, maximum=1), Condition(keys, minimum=_MANY_KEYS + 1))
-    return [Variant(conditions, _in_pieces(f"{name}_pieces", kernel)[0].sources), *made]
+    return [Variant(conditions, _in_pieces(f"{name}_pieces", kernel, table)[0].sources), *made]
 
 
-def _in_pieces(name: str, kernel: Kernel) -> list[Variant]:
+def _in_pieces(name: str, kernel: Kernel, table: Table) -> list[Variant]:
     parted = split(kernel)
     pieces, kept = (parted.pieces, parted.kept) if parted is not None else ((kernel,), ())
     size = _unknown_rows(pieces)
@@ -103,7 +121,7 @@ def _in_pieces(name: str, kernel: Kernel) -> list[Variant]:
                 for limit, sources in zip(limits, found, strict=True)
                 if sources is not None
             ]
-    sources = _launches(name, pieces, kept, _FEW_ROWS)
+    sources = _launches(name, pieces, kept, _FEW_ROWS, table)
     return [Variant((), sources or (naive.generate(name, kernel),))]
 
 
@@ -128,7 +146,11 @@ def _with_one_row(piece: Kernel, size: Expr) -> Kernel:
 
 
 def _launches(
-    name: str, pieces: Sequence[Kernel], kept: Sequence[Operand], unknown_rows: int
+    name: str,
+    pieces: Sequence[Kernel],
+    kept: Sequence[Operand],
+    unknown_rows: int,
+    table: Table = NO_TABLE,
 ) -> tuple[TritonSource, ...] | None:
     """A function for each piece; None where only the naive emitter takes one of several."""
     found: list[TritonSource] = []
@@ -136,7 +158,7 @@ def _launches(
         own = f"{name}_{number}" if len(pieces) > 1 else name
         source = None
         if not rows.multiplies_one_row(piece):
-            source = contract.generate(own, piece, unknown_rows, kept)
+            source = contract.generate(own, piece, unknown_rows, kept, table)
         source = source or rows.generate(own, piece, kept)
         if source is None:
             return None

@@ -14,14 +14,8 @@ from headrace.base.errors import HeadraceError
 from headrace.code_cache import code_key
 from headrace.kernel.text import parse_kernel
 from headrace.targets.cpu import tuned
-from headrace.targets.cpu.tuned import (
-    NO_TABLE,
-    ContractChoice,
-    Table,
-    WindowChoice,
-    read_table,
-    table_text,
-)
+from headrace.targets.cpu.tuned import ContractChoice, WindowChoice, tables
+from headrace.targets.tables import NO_TABLE, Table
 
 PLAIN = NATIVE.with_table(NO_TABLE)
 
@@ -61,14 +55,15 @@ def test_files_hold_tables(tmp_path: Path) -> None:
         )
     )
     path = tmp_path / "t.json"
-    path.write_text(table_text("x86-64-v3", table, "a processor"))
-    assert read_table(path, "x86-64-v3") == table
-    assert read_table(path, "x86-64-v3", "a processor").digest == table.digest
-    assert read_table(path, "generic") == NO_TABLE
-    assert read_table(path, "x86-64-v3", "another") == NO_TABLE
-    assert read_table(tmp_path / "none.json", "x86-64-v3") == NO_TABLE
+    kept = tables("x86-64-v3")
+    path.write_text(kept.text(table, "a processor"))
+    assert kept.read(path) == table
+    assert kept.read(path, "a processor").digest == table.digest
+    assert tables("generic").read(path) == NO_TABLE
+    assert kept.read(path, "another") == NO_TABLE
+    assert kept.read(tmp_path / "none.json") == NO_TABLE
     path.write_text(path.read_text().replace('"format": 1', '"format": 0'))
-    assert read_table(path, "x86-64-v3") == NO_TABLE
+    assert kept.read(path) == NO_TABLE
 
 
 @pytest.mark.parametrize(
@@ -81,7 +76,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "t.json"
     path.write_text(text)
     with pytest.raises(HeadraceError, match="HR0116") as found:
-        read_table(path, "x86-64-v3")
+        tables("x86-64-v3").read(path)
     assert str(path) in str(found.value)
 
 
@@ -109,6 +104,6 @@ def test_a_table_is_part_of_what_code_is_kept_under() -> None:
 
 
 def test_the_shipped_table_can_be_read() -> None:
-    found = read_table(Path(tuned.__file__).with_name("tuned.json"), "x86-64-v3")
+    found = tables("x86-64-v3").read(Path(tuned.__file__).with_name("tuned.json"))
     assert [key for key, _ in found.entries] == sorted(key for key, _ in found.entries)
     assert np.all([key.split()[0] in tuned._KINDS for key, _ in found.entries])

@@ -196,4 +196,4 @@ def test_products_with_a_layers_weight(rows: int, columns: int, tile: tuple[int,
     )
     found = products.as_product(Sample("layer", text).kernel)
     assert found is not None and found.narrow
-    assert astuple(choose_tiles(found)) == tile
+    assert astuple(choose_tiles(found))[:5] == tile

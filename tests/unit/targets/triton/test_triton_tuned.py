@@ -1,0 +1,145 @@
+"""Schedules of products: what may be tried, that all compute the same, and tables of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sample_kernels import Sample, assert_close
+from test_triton_contract import BATCHED, BY_NAME, HALF, MANY_ROWS
+from test_triton_naive import needs_interpreter, needs_triton
+
+from headrace.base.errors import HeadraceError
+from headrace.code_cache import code_key
+from headrace.kernel.description import Kernel
+from headrace.kernel.products import as_product
+from headrace.targets.tables import NO_TABLE, Table
+from headrace.targets.triton import contract
+from headrace.targets.triton.schedule import MOST_SHARED_BYTES, MULTIPROCESSORS, Tiles
+from headrace.targets.triton.target import make
+from headrace.targets.triton.tuned import tables
+
+TARGET = make("cuda:sm_90").with_table(NO_TABLE)
+LARGE = (
+    HALF.replace("%d0 = 5", "%d0 = 3000")
+    .replace("%d1 = 33", "%d1 = 2048")
+    .replace("%r0 = 40", "%r0 = 512")
+    .replace("[5, 40]", "[3000, 512]")
+    .replace("[40, 33]", "[512, 2048]")
+    .replace("[5, 33]", "[3000, 2048]")
+)
+
+
+def kernel_of(text: str) -> Kernel:
+    return Sample("a product", text).kernel
+
+
+def test_a_product_of_known_sizes_is_a_problem() -> None:
+    problem = TARGET.problem(kernel_of(LARGE))
+    assert problem is not None
+    assert problem.key == "contract 3000 by 2048 over 512 batch 1 f16"
+    assert problem.chosen not in problem.others and len(problem.others) > 8
+    found = as_product(kernel_of(LARGE))
+    assert found is not None
+    for choice in problem.others:
+        assert isinstance(choice, Tiles)
+        assert choice.shared_bytes(2) <= MOST_SHARED_BYTES
+        assert choice.programs % MULTIPROCESSORS == 0
+    assert any(isinstance(c, Tiles) and c.programs for c in problem.others)
+    slow = TARGET.problem(kernel_of(MANY_ROWS))
+    assert slow is not None and slow.key.endswith(" ieee")
+    short = TARGET.problem(replace(kernel_of(MANY_ROWS), precision="tf32"))
+    assert short is not None and short.key == slow.key.replace("ieee", "tf32")
+
+
+def test_what_is_none() -> None:
+    assert TARGET.problem(kernel_of(BATCHED)) is None, "sizes are open"
+    assert TARGET.problem(BY_NAME["softmax"].kernel) is None
+
+
+@pytest.mark.parametrize(
+    "tiles",
+    [
+        Tiles(16, 16, 16, programs=3),
+        Tiles(32, 16, 16, programs=7),
+        Tiles(64, 32, 16, programs=1000),
+        Tiles(16, 64, 16, 8, 1),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("cut", [None, 2])
+@needs_interpreter
+@pytest.mark.filterwarnings("ignore")
+def test_every_schedule_covers_the_result(tiles: Tiles, cut: int | None) -> None:
+    from interpret import run
+
+    sample = Sample("many rows", MANY_ROWS)
+    problem = TARGET.problem(sample.kernel)
+    assert problem is not None
+    table = Table(((problem.key, tiles),))
+
+    def generate(name: str, kernel: Kernel) -> object:
+        return contract.generate(name, kernel, table=table)
+
+    buffers = sample.buffers()
+    expected = sample.expected(buffers)
+    columns = -(-70 // tiles.columns)
+    parts = [None] if cut is None or columns < 3 else [(0, cut), (cut, columns - cut)]
+    for part in parts:
+        run(sample.kernel, buffers, {}, generate, columns=part)
+    assert_close(sample, buffers, expected)
+
+
+@needs_triton
+def test_a_table_decides_the_code() -> None:
+    kernel = kernel_of(LARGE)
+    problem = TARGET.problem(kernel)
+    assert problem is not None
+    choice = Tiles(64, 64, 32, 4, 2, 132)
+    other = TARGET.with_table(Table(((problem.key, choice),)))
+    changed = other.problem(kernel)
+    assert changed is not None and changed.chosen == choice
+    assert code_key(kernel, TARGET) != code_key(kernel, other)
+    code = other.translate("k", kernel)
+    assert "tl.range" in code.listing and "flatten=True" in code.listing
+    (launch,) = code.specialisations[0].launches
+    assert [w.value for w in launch.workgroups] == [47, 32, 1], "a workgroup for each tile"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [Tiles(48, 64, 32), Tiles(64, 64, 8), Tiles(256, 256, 128, 8, 4), Tiles(64, 64, 32, 3)],
+    ids=str,
+)
+def test_a_choice_that_does_not_fit_is_refused(wrong: Tiles) -> None:
+    kernel = kernel_of(LARGE)
+    problem = TARGET.problem(kernel)
+    assert problem is not None
+    with pytest.raises(HeadraceError, match="HR0115"):
+        TARGET.with_table(Table(((problem.key, wrong),))).problem(kernel)
+
+
+def test_the_cache_folder_comes_before_the_shipped_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADRACE_CACHE_DIR", str(tmp_path))
+    found = tables("cuda", "sm_90")
+    assert make("cuda:sm_90").table == found.read(found.shipped)
+    own = Table((("contract 1 by 2 over 3 batch 1 f16", Tiles(16, 16, 16)),))
+    found.own_path.parent.mkdir()
+    found.own_path.write_text(found.text(own, "NVIDIA H200"))
+    assert (
+        make("cuda:sm_90").table.get("contract 1 by 2 over 3 batch 1 f16") == own.entries[0][1]
+    )
+    assert make("cuda:sm_80").table.get("contract 1 by 2 over 3 batch 1 f16") is None
+    monkeypatch.setenv("HEADRACE_TUNED", "0")
+    assert make("cuda:sm_90").table == found.read(found.shipped)
+
+
+def test_the_shipped_table_holds_what_fits() -> None:
+    found = tables("cuda", "sm_90")
+    table = found.read(found.shipped)
+    for key, choice in table.entries:
+        assert key.startswith("contract ") and isinstance(choice, Tiles)
+        assert choice.shared_bytes(2) <= MOST_SHARED_BYTES

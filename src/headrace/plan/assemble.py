@@ -23,7 +23,7 @@ from headrace.plan.model import (
 )
 from headrace.plan.problem import Problem
 from headrace.plan.steps import Operand, Step
-from headrace.plan.streaming import Atom
+from headrace.plan.streaming import Piece, pieces_of
 
 Space: TypeAlias = Literal["slab", "pool", "external", "variable"]
 
@@ -111,38 +111,13 @@ class _Assembly:
 
     # -- commands -----------------------------------------------------------------
 
-    def _merged(self) -> list[tuple[Atom, int, int]]:
-        """Atoms that become one command: (first atom, last atom, predicted ns)."""
-        streams = self._schedule.streams
-        atoms = self._problem.streaming.atoms
-        found: list[tuple[Atom, int, int]] = []
-        previous: tuple[int, ...] = ()
-        for index, atom in enumerate(atoms):
-            if atom.whole:
-                found.append((atom, index, atom.compute_ns))
-                continue
-            needs = tuple([u for u in atom.units if streams[u]])
-            if atom.first and found[-1][0].step == atom.step and needs == previous:
-                last, _, time = found[-1]
-                count = last.count + atom.count
-                # Not `replace`: a step has hundreds of slices, and this is five times as quick.
-                joined = Atom(
-                    last.step, last.first, count, last.units, last.whole, last.compute_ns
-                )
-                found[-1] = (joined, index, time + atom.compute_ns)
-            else:
-                found.append((atom, index, atom.compute_ns))
-            previous = needs
-        return found
-
     def run(self, budget_bytes: int, ring_bytes: int) -> Plan:
-        merged = self._merged()
+        pieces = pieces_of(self._problem.streaming, self._schedule.streams)
         command_of_atom: list[int] = []
-        for number, (_, last, _) in enumerate(merged):
-            command_of_atom.extend([number] * (last + 1 - len(command_of_atom)))
         first_command: dict[int, int] = {}
-        for number, (atom, _, _) in enumerate(merged):
-            first_command.setdefault(atom.step, number)
+        for number, piece in enumerate(pieces):
+            command_of_atom.extend([number] * (piece.last_atom + 1 - len(command_of_atom)))
+            first_command.setdefault(piece.atom.step, number)
         fetches = self._fetches(command_of_atom, first_command)
         waits: dict[int, list[int]] = {}
         releases: dict[int, list[int]] = {}
@@ -150,20 +125,19 @@ class _Assembly:
             waits.setdefault(fetch.needed_by, []).append(number)
             releases.setdefault(fetch.released_after, []).append(number)
         steps = self._flat.steps
-        first_command[len(steps)] = len(merged)
+        first_command[len(steps)] = len(pieces)
         commands: list[PlannedCommand] = []
-        for number, (atom, _, time) in enumerate(merged):
+        for number, piece in enumerate(pieces):
             for fetch in waits.get(number, ()):
                 self._fetch_of[fetches[fetch].segment] = fetch
-            step = steps[atom.step]
+            step = steps[piece.atom.step]
             if step.kind == "dispatch":
                 commands.append(
                     self._dispatch(
                         step,
-                        atom,
+                        piece,
                         tuple(waits.get(number, ())),
                         tuple(releases.get(number, ())),
-                        time,
                     )
                 )
             else:
@@ -173,18 +147,17 @@ class _Assembly:
     def _dispatch(
         self,
         step: Step,
-        atom: Atom,
+        piece: Piece,
         waits: tuple[int, ...],
         releases: tuple[int, ...],
-        time_ns: int,
     ) -> PlannedDispatch:
-        workgroups, first = step.workgroups, (0, 0, 0)
+        atom, workgroups, first = piece.atom, step.workgroups, (0, 0, 0)
         addresses = [self._address(o) for o in step.operands]
         if step.slice is not None:
             binding, axis, step_bytes = step.slice
-            if atom.count != workgroups[axis]:
+            if piece.count != workgroups[axis]:
                 counts, firsts = list(workgroups), [0, 0, 0]
-                counts[axis], firsts[axis] = atom.count, atom.first
+                counts[axis], firsts[axis] = piece.count, atom.first
                 workgroups = (counts[0], counts[1], counts[2])
                 first = (firsts[0], firsts[1], firsts[2])
                 addresses[binding] = self._slice_address(
@@ -203,7 +176,8 @@ class _Assembly:
             waits,
             releases,
             step.command,
-            time_ns,
+            piece.compute_ns,
+            piece.together_ns,
             self._problem.slab.scratch.get(atom.step, 0),
             scratch,
         )

@@ -2,13 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.plan.profile import Profile
 from headrace.plan.steps import FlatFunction, Step, step_key
 
 _MOST_STEPS = 6
+
+
+class PartTimes:
+    """What parts of launches take, where a part of one takes longer than its share.
+
+    A GPU runs so many workgroups of a launch at once (`slots`), so a launch takes whole
+    *waves*: a part of a wave takes as long as a wave. Parts of one launch run beside one
+    another where the weights of all are there.
+
+    Attributes:
+        slots: workgroups that run at once, by step; 0 where time grows with the workgroups,
+            and parts run one after another.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        times_ns: Sequence[int],
+        concurrency: Mapping[tuple[int, str], int],
+        launch_ns: int,
+    ) -> None:
+        """See `planner.prepare` for `concurrency`; `launch_ns` is the profile's overhead."""
+        self._times = times_ns
+        self._launch_ns = launch_ns
+        self._groups = [1] * len(steps)
+        self._beside = [1] * len(steps)  # workgroups for each along the axis
+        self.slots = [0] * len(steps)
+        for index, step in enumerate(steps):
+            slots = concurrency.get((step.executable, step.symbol), 0)
+            # Parts that share a place for scratch cannot run beside one another.
+            if step.slice is None or not slots or step.scratch_bytes:
+                continue
+            x, y, z = step.workgroups
+            self._groups[index] = max(1, step.workgroups[step.slice[1]])
+            self._beside[index] = max(1, x * y * z // self._groups[index])
+            self.slots[index] = slots
+
+    def part_ns(self, step: int, count: int) -> int:
+        """Time of `count` workgroups along the axis, of a step with slots."""
+        if count <= 0:
+            return 0
+        whole, slots, beside = self._times[step], self.slots[step], self._beside[step]
+        launch = min(self._launch_ns, whole)
+        waves = -(-count * beside // slots)
+        return launch + (whole - launch) * waves // -(-self._groups[step] * beside // slots)
 
 
 def kernel_times_ns(
@@ -43,6 +88,11 @@ class Event:
         trailing_ns: computing after that, which needs no weights that stream.
         first_atom, last_atom: of the part that reads.
         run: the straight run it belongs to.
+        head_ns: where its begin goes on with a launch begun before it (`PartTimes`): the
+            part of that, at the begin of it; else 0.
+        together_ns: what the launch takes up to the end of that part with all weights there.
+        open_ns: where the next event goes on with a launch of this one: computing since the
+            launch began; -1 where it began before this event.
     """
 
     units: tuple[int, ...]
@@ -51,6 +101,9 @@ class Event:
     first_atom: int
     last_atom: int
     run: int
+    head_ns: int = 0
+    together_ns: int = 0
+    open_ns: int = 0
 
 
 @dataclass(slots=True)
@@ -84,26 +137,28 @@ def transfer_ns(size_bytes: int, profile: Profile) -> int:
 
 
 def simulate(
-    events: Sequence[Event], transfers: Sequence[Transfer], profile: Profile
+    events: Sequence[Event], transfers: Sequence[Transfer], profile: Profile, compute_ns: int
 ) -> Timing:
     """Runs the two timelines until two steps take the same time.
+
+    Args:
+        compute_ns: of a step with every weight there.
 
     The link brings transfers in order, each when the one before has arrived and its
     place is free; an event begins when the one before has ended and its units are there.
     In a function of several runs nothing is fetched before its run begins.
     """
-    compute = sum(e.using_ns + e.trailing_ns for e in events)
     if not transfers:
-        return Timing(compute, 0)
+        return Timing(compute_ns, 0)
     busy = sum(transfer_ns(t.size_bytes, profile) for t in transfers)
-    shared = compute + int(busy * profile.contention)
+    shared = compute_ns + int(busy * profile.contention)
     opening: list[list[tuple[int, int, int]]] = [[] for _ in events]
     for transfer in transfers:
         time = transfer_ns(transfer.size_bytes, profile)
         opening[transfer.first].append((time, transfer.after, transfer.previous))
     several_runs = events[-1].run != events[0].run
     released = [0] * len(events)
-    link = now = begin = 0
+    link = now = begin = launch = 0
     last_period = -1
     for _ in range(_MOST_STEPS):
         before, released = released, [0] * len(events)
@@ -112,20 +167,28 @@ def simulate(
             if several_runs and event.run != run:
                 run = event.run
                 link = max(link, now)
+            there = 0
             for time, after, previous in opening[index]:
                 if after >= 0:
                     free = released[after]
                 else:
                     free = before[previous] if previous >= 0 else 0
-                link = max(link, free) + time
-                now = max(now, link)
-            now += event.using_ns
-            released[index] = now
-            now += event.trailing_ns
+                there = link = max(link, free) + time
+            if event.head_ns:
+                # The part runs beside those before it, from when its weights are there.
+                now = max(now, launch + event.together_ns, max(launch, there) + event.head_ns)
+                released[index] = now + max(0, event.using_ns - event.head_ns)
+                now += event.using_ns + event.trailing_ns - event.head_ns
+            else:
+                now = max(now, there) + event.using_ns
+                released[index] = now
+                now += event.trailing_ns
+            if event.open_ns >= 0:
+                launch = now - event.open_ns
         period = now - begin
         begin = now
         if period == last_period:
             break
         last_period = period
     step = max(last_period, shared, busy)
-    return Timing(step, step - compute)
+    return Timing(step, step - compute_ns)

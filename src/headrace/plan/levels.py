@@ -14,19 +14,23 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import TypeAlias
 
 from headrace.plan.cost import Event, Timing, Transfer, simulate, transfer_ns
 from headrace.plan.fetch import place_ring, transfers_of
 from headrace.plan.problem import Problem
-from headrace.plan.streaming import fewer
+from headrace.plan.streaming import events_of
 
 _DEPTHS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Units that a ring holds beside the least."""
 
 _LARGE = 1.05  # times the middle unit: worth levels of its own before it
 _MOST_EXTRA = 16
+
+_REACH, _LEAST_REACH = 2048, 3
+"""Beside each ring so many levels are looked at, divided by the units there are: to play one
+takes as long as it has units, and a new budget must have its plan in a tenth of a second."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,7 @@ class Levels:
             timing = Timing(self._problem.compute_ns, 0)
             return self.everything, Schedule(idle, [], [], timing)
         best: tuple[Level, Schedule] | None = None
+        reach = max(_LEAST_REACH, _REACH // max(1, len(self._choice.rest)))
         for ring_bytes in self.rings_bytes:
             place = self._choice.minimum_bytes - self._choice.ring_bytes + ring_bytes
             if place > allowed_bytes:
@@ -102,13 +107,12 @@ class Levels:
             order = self._choice.order(ring_bytes)
             kept_bytes = self._kept_bytes(ring_bytes)
             most = bisect_right(kept_bytes, allowed_bytes - place) - 1
-            for kept in range(most, -1, -1):
+            for kept in range(most, max(most - reach, -1), -1):
                 above = kept_bytes[min(kept + 1, len(order))]
                 if best and self._least_ns(above) >= best[1].timing.step_ns:
                     break
-                for extra in self._beside(
-                    order, kept, allowed_bytes - place - kept_bytes[kept]
-                ):
+                left_bytes = allowed_bytes - place - kept_bytes[kept]
+                for extra in islice(self._beside(order, kept, left_bytes), reach):
                     cost = place + kept_bytes[kept] + sum(self._sizes[u] for u in extra)
                     level = Level((*order[:kept], *extra), ring_bytes, cost)
                     if best and self._floor_ns(level) >= best[1].timing.step_ns:
@@ -204,9 +208,10 @@ class Levels:
         if known is not None:
             return known
         streams = self._streams(level)
-        events = fewer(self._choice.events, streams)
+        problem = self._problem
+        events = events_of(problem.streaming, streams, problem.runs)
         transfers = transfers_of(events, self._sizes)
         place_ring(transfers, level.ring_bytes, events)
-        timing = simulate(events, transfers, self._problem.profile)
+        timing = simulate(events, transfers, problem.profile, problem.compute_ns)
         schedule = self._played[key] = Schedule(streams, events, transfers, timing)
         return schedule

@@ -73,6 +73,8 @@ class PlannedDispatch:
         releases: fetches whose place is free afterwards.
         command: index of the dispatch in the block it came from (for reports).
         predicted_ns: by the profile.
+        together_ns: of a slice that may run beside those of its launch before it: what the
+            launch takes up to here with all weights there. 0 where it runs after them.
         scratch_offset_bytes, scratch_bytes: this launch's scratch: worker `w`'s stands at
             `scratch_offset_bytes + w * scratch_bytes` of the slab (a GPU launch has one);
             aligned 64. Each launch has its own place: transients may stand there when
@@ -91,6 +93,7 @@ class PlannedDispatch:
     releases: tuple[int, ...] = ()
     command: int = -1
     predicted_ns: int = 0
+    together_ns: int = 0
     scratch_offset_bytes: int = 0
     scratch_bytes: int = 0
 

@@ -10,7 +10,7 @@ from headrace.plan.memory import SlabLayout, aligned
 from headrace.plan.profile import Profile
 from headrace.plan.residency import Choice
 from headrace.plan.steps import FlatFunction
-from headrace.plan.streaming import Streaming
+from headrace.plan.streaming import Streaming, pieces_of
 
 
 @dataclass
@@ -46,7 +46,8 @@ class Problem:
     @cached_property
     def compute_ns(self) -> int:
         """Computing of one step with every weight there."""
-        return sum(a.compute_ns for a in self.streaming.atoms)
+        streaming = self.streaming
+        return sum(p.compute_ns for p in pieces_of(streaming, [False] * len(streaming.units)))
 
     @property
     def stored_bytes(self) -> int:

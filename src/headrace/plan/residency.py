@@ -13,13 +13,14 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 
-from headrace.plan.cost import Event, transfer_ns
+from headrace.plan.cost import Event, PartTimes, transfer_ns
 from headrace.plan.fetch import least_ring_bytes, transfers_of
 from headrace.plan.profile import Profile
 from headrace.plan.steps import FlatFunction
 from headrace.plan.streaming import Atom, Streaming, Unit, events_of
 
 _ANCHOR_COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+_TWICE = 2
 _STAGES = (*(n / 32 for n in range(1, 33)), 1.25, 1.5, 2.0, 3.0, 4.0, 8.0)
 """Link time for each nanosecond of computing, of what would bring all weights."""
 
@@ -101,7 +102,8 @@ def _anchors(
         runs: straight runs of steps (first, end).
     """
     atoms = [Atom(step, 0, 1, read, True, 0) for step, read in pattern]
-    streaming = Streaming(atoms, list(units), [], 0, [])
+    parts = PartTimes((), (), {}, 0)
+    streaming = Streaming(atoms, list(units), [], 0, [], parts)
     others = [i for i, u in enumerate(units) if u.uses and not u.in_place and not u.fixed]
     sizes = [u.size_bytes for u in units]
     ranked = sorted(others, key=lambda i: (-units[i].uses, units[i].size_bytes, i))
@@ -147,9 +149,9 @@ def _order(
         begin += event.using_ns + event.trailing_ns
     places = sorted(rest, key=lambda u: (needed[u], u))
     often = [u for u in places if trips[u] > 1]
-    # What several launches read apart is brought for each of them: it stays before others.
-    again = [u for u in places if trips[u] == 1 and brought[u] > 1]
-    once = [u for u in places if trips[u] == 1 and brought[u] == 1]
+    # What many launches read apart is brought for each of them: it stays before others.
+    again = [u for u in places if trips[u] == 1 and brought[u] > _TWICE]
+    once = [u for u in places if trips[u] == 1 and brought[u] <= _TWICE]
     order: list[int] = []
     for group in (once, again, often):
         times = [transfer_ns(sizes[u], profile) for u in group]
@@ -188,14 +190,23 @@ def _hidden_first(
     order: list[int] = []
     busy_ns = sum(times)
     for stage in _STAGES:
+        if len(order) == len(times):
+            break
         rate = stage * busy_ns / compute_ns
         credit = float(ring_ns)
         found: list[int] = []
         for _ in range(2):  # the second time as a steady step would find it
             found = []
             before, held = 0, 0
-            for position, (at, time) in enumerate(zip(needed, times, strict=True)):
-                credit = min(credit + (at - before) * rate, max(ring_ns - held, time))
+            # Of all units, for each of some forty rates: no function is called here.
+            for position, at in enumerate(needed):
+                time = times[position]
+                most = ring_ns - held
+                if most < time:
+                    most = time
+                credit += (at - before) * rate
+                if credit > most:
+                    credit = most
                 before = at
                 if streams[position]:
                     credit -= time

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from headrace.artifact.schema import Module
 from headrace.base.errors import error
-from headrace.plan.cost import Event
+from headrace.plan.cost import Event, PartTimes
 from headrace.plan.steps import FlatFunction, Operand, Step
 
 _PAGE_BYTES = 4096
@@ -66,6 +66,7 @@ class Streaming:
     unit_of_segment: index of the unit a segment belongs to.
     row_bytes: the most that rows read in place take of the device at a time.
     segment_starts: offset of each segment in the pool.
+    parts: what slices take.
     """
 
     atoms: list[Atom]
@@ -73,6 +74,7 @@ class Streaming:
     unit_of_segment: list[int]
     row_bytes: int
     segment_starts: list[int]
+    parts: PartTimes
 
     def segment_at(self, offset_bytes: int) -> int:
         """The segment that holds a byte of the pool."""
@@ -83,18 +85,20 @@ def analyse(
     module: Module,
     flat: FlatFunction,
     times_ns: Sequence[int],
+    parts: PartTimes,
     tables_on_host: bool = False,
 ) -> Streaming:
     """Atoms and units of a function.
 
     Args:
         times_ns: of each step run whole.
+        parts: what slices take.
         tables_on_host: rows read in place take nothing of the device.
 
     Raises:
         HeadraceError HR3205: a slice rule does not fit the weight it cuts.
     """
-    return _Analysis(module, flat, times_ns, tables_on_host).run()
+    return _Analysis(module, flat, times_ns, parts, tables_on_host).run()
 
 
 class _Analysis:
@@ -103,8 +107,10 @@ class _Analysis:
         module: Module,
         flat: FlatFunction,
         times_ns: Sequence[int],
+        parts: PartTimes,
         tables_on_host: bool,
     ) -> None:
+        self._part_times = parts
         self._module = module
         self._tables_on_host = tables_on_host
         self._flat = flat
@@ -254,7 +260,9 @@ class _Analysis:
             for unit in units:
                 uses[unit] += 1
             share = self._times[step]
-            if not whole:
+            if not whole and self._part_times.slots[step]:
+                share = self._part_times.part_ns(step, count)
+            elif not whole:
                 share = share * count // max(self._groups(self._flat.steps[step]), 1)
             atoms.append(Atom(step, first, count, units, whole, share))
         units_found: list[Unit] = []
@@ -272,7 +280,7 @@ class _Analysis:
                     index in fixed,
                 )
             )
-        return Streaming(atoms, units_found, unit_of, self._row_bytes, self._starts)
+        return Streaming(atoms, units_found, unit_of, self._row_bytes, self._starts, self._part_times)
 
 
 def events_of(
@@ -284,6 +292,10 @@ def events_of(
     run = 0
     end = runs[0][1] if runs else 0
     kept: dict[tuple[int, ...], tuple[int, ...]] = {}
+    parts = streaming.parts
+    # The launch whose parts come, and how many workgroups of it the last event has.
+    launch, count = -1, 0
+    in_head = False  # whether the last event has nothing but a part it goes on with
     for index, atom in enumerate(streaming.atoms):
         units = kept.get(atom.units)
         if units is None:
@@ -293,44 +305,71 @@ def events_of(
             while atom.step >= runs[run][1]:
                 run += 1
             end = runs[run][1]
-        if last is not None and not units:
-            last.trailing_ns += atom.compute_ns
-        elif last is not None and units == last.units:
-            last.using_ns += last.trailing_ns + atom.compute_ns
-            last.trailing_ns = 0
-            last.last_atom = index
+        ns, cut = atom.compute_ns, not atom.whole and parts.slots[atom.step] > 0
+        if not cut or atom.step != launch:
+            launch, count = (atom.step if cut else -1), 0
+            in_head = False
+        if last is not None and (not units or units == last.units):
+            if count:
+                ns = parts.part_ns(launch, count + atom.count) - parts.part_ns(launch, count)
+            if units:
+                last.using_ns += last.trailing_ns + ns
+                last.trailing_ns = 0
+                last.last_atom = index
+            else:
+                last.trailing_ns += ns
         else:
-            last = Event(units, atom.compute_ns, 0, index, index, run)
+            goes_on = False
+            if last is not None and count:
+                goes_on = True
+                last.open_ns = -1 if in_head else parts.part_ns(launch, count)
+            last = Event(units, ns, 0, index, index, run)
             events.append(last)
+            in_head, count = goes_on, 0
+        count += atom.count
+        if in_head:
+            last.head_ns = parts.part_ns(launch, count)
+            last.together_ns = parts.part_ns(launch, atom.first + atom.count)
     return events
 
 
-def fewer(events: Sequence[Event], streams: Sequence[bool]) -> list[Event]:
-    """The events left when only the units in `streams` stream, out of those of `events`."""
-    found: list[Event] = []
-    for event in events:
-        units = event.units
-        if units:
-            units = tuple([u for u in units if streams[u]])
-        last = found[-1] if found else None
-        if last is None or last.run != event.run:
-            pass
-        elif not units:
-            last.trailing_ns += event.using_ns + event.trailing_ns
+@dataclass(slots=True)
+class Piece:
+    """Atoms that run as one command.
+
+    Attributes:
+        atom: the first; `count` and `last_atom` are those of the whole piece.
+        compute_ns: of the piece alone.
+        together_ns: see `model.PlannedDispatch.together_ns`.
+    """
+
+    atom: Atom
+    count: int
+    last_atom: int
+    compute_ns: int
+    together_ns: int = 0
+
+
+def pieces_of(streaming: Streaming, streams: Sequence[bool]) -> list[Piece]:
+    """Atoms gathered into commands: slices next to one another that wait for the same."""
+    found: list[Piece] = []
+    parts = streaming.parts
+    previous: tuple[int, ...] = ()
+    for index, atom in enumerate(streaming.atoms):
+        if atom.whole:
+            found.append(Piece(atom, atom.count, index, atom.compute_ns))
             continue
-        elif units == last.units:
-            last.using_ns += last.trailing_ns + event.using_ns
-            last.trailing_ns = event.trailing_ns
-            last.last_atom = event.last_atom
+        needs = tuple([u for u in atom.units if streams[u]])
+        if not (atom.first and found[-1].atom.step == atom.step and needs == previous):
+            found.append(Piece(atom, 0, index, 0))
+            previous = needs
+        piece = found[-1]
+        piece.count += atom.count
+        piece.last_atom = index
+        if not parts.slots[atom.step]:
+            piece.compute_ns += atom.compute_ns
             continue
-        found.append(
-            Event(
-                units,
-                event.using_ns,
-                event.trailing_ns,
-                event.first_atom,
-                event.last_atom,
-                event.run,
-            )
-        )
+        piece.compute_ns = parts.part_ns(atom.step, piece.count)
+        if piece.atom.first:
+            piece.together_ns = parts.part_ns(atom.step, atom.first + atom.count)
     return found

@@ -112,7 +112,12 @@ def launch_times(
         )
         digest = program.executables[first.executable].digest
         key = kernel_key(digest, first.symbol, plan.dims, (x, y, z))
-        found.setdefault(key, []).append(sum(ns for _, ns in group))
+        whole = sum(ns for _, ns in group)
+        last, alone = group[-1][0], sum(d.predicted_ns for d, _ in group)
+        if last.together_ns and alone:
+            # Slices that each took a wave for a part of one: less together.
+            whole = whole * last.together_ns // alone
+        found.setdefault(key, []).append(whole)
 
     for command, ns in zip(plan.commands, command_ns, strict=True):
         # A launch begins at workgroup 0; its further slices follow it.

@@ -75,6 +75,7 @@ class Module:
             device.properties.workers,
             self.code.variants,
             not device.properties.weights_in_place,
+            self.code.concurrency,
         )
         self._request: int | str = weight_budget
         self._free_bytes = device.free_bytes()

@@ -36,6 +36,7 @@ class Planning:
         threads: int,
         variants: tuple[int, ...],
         tables_on_host: bool,
+        concurrency: Mapping[tuple[int, str], int],
     ) -> None:
         self._module = module
         self._program = program
@@ -43,6 +44,7 @@ class Planning:
         self._threads = threads
         self._variants = variants
         self._tables_on_host = tables_on_host
+        self._concurrency = concurrency
         self._prepared: dict[tuple[int, Dims], Prepared] = {}
         self._plans: dict[tuple[int, Dims, int, int | None, Beside], Plan] = {}
 
@@ -61,6 +63,7 @@ class Planning:
                 threads=self._threads,
                 variants=self._variants,
                 tables_on_host=self._tables_on_host,
+                concurrency=self._concurrency,
             )
         return found
 

@@ -12,6 +12,7 @@ from headrace.base.errors import HeadraceError
 from headrace.plan import levels, planner
 from headrace.plan.model import PlannedDispatch
 from headrace.plan.profile import Profile
+from headrace.runtime.drivers.null_check import simulate
 
 SLOW_LINK = Profile(link_bytes_per_s=1e9, operations_per_s=2e11)
 PROFILES = (Profile(), SLOW_LINK, Profile(link_bytes_per_s=5e10, fetch_overhead_ns=0))
@@ -205,3 +206,80 @@ def test_a_budget_for_everything_needs_no_order(seed):
     for ring_bytes in prepared.levels.rings_bytes:
         assert sorted(prepared.choice.order(ring_bytes)) == sorted(prepared.choice.rest)
     check_plan(module, prepared.plan(everything - 1), everything - 1)
+
+
+def slots_of(module, slots):
+    """Every launch runs so many workgroups at once."""
+    return {(n, e.entry_points[0].name): slots for n, e in enumerate(module.programs[0].executables)}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_plans_of_a_device_that_runs_launches_in_waves_keep_their_promises(seed):
+    module = chains.random_module(seed, 30)
+    profile = PROFILES[seed % 3]
+    prepared = planner.prepare(
+        module, module.programs[0], 0, {}, profile, threads=1, concurrency=slots_of(module, 16)
+    )
+    plain = prepare(module, profile, threads=1)
+    # Shares of a launch are rounded down.
+    assert prepared.compute_ns == pytest.approx(plain.compute_ns, abs=1000)
+    assert prepared.minimum_budget_bytes == plain.minimum_budget_bytes
+    found = []
+    for budget in budgets(prepared, 12):
+        plan = prepared.plan(budget)
+        check_plan(module, plan, budget)
+        found.append(plan.prediction.step_ns)
+        played = simulate(plan, profile, steps=8)
+        assert played.step_ns == pytest.approx(plan.prediction.step_ns, rel=0.02)
+    assert found == sorted(found, reverse=True)
+
+
+def test_a_slice_of_one_wave_takes_as_long_as_the_launch():
+    """One launch of 64 workgroups that are all at once, over 4 MiB that stream in parts."""
+    module = chains.chain(2, 4 << 20, 1 << 16, operations=100_000_000)
+    profile = Profile(link_bytes_per_s=1e12, fetch_overhead_ns=0, launch_overhead_ns=1000)
+    linear = prepare(module, profile, threads=1)
+    waves = planner.prepare(
+        module, module.programs[0], 0, {}, profile, threads=1, concurrency=slots_of(module, 64)
+    )
+    (whole_ns, *_) = [c.predicted_ns for c in waves.plan(waves.stored_bytes).commands]
+    cut = waves.plan(waves.minimum_budget_bytes).commands
+    assert len(cut) > 8
+    assert {c.predicted_ns for c in cut} == {whole_ns}
+    # The first of each launch begins it; the others run beside it and add nothing.
+    assert [c.together_ns for c in cut] == [
+        whole_ns if c.first_workgroup[0] else 0 for c in cut
+    ]
+    shares = linear.plan(linear.minimum_budget_bytes).commands
+    assert sum(c.predicted_ns for c in shares) <= 2 * whole_ns
+    assert {c.together_ns for c in shares} == {0}
+
+
+def test_a_table_that_every_layer_reads_stays_before_others():
+    """Apart from its readers' weights it would be brought for each of them."""
+    sizes = [chains.Sized(1 << 20)] + [chains.Sized(2 << 20, 1 << 16) for _ in range(24)]
+    layers = [chains.Layer((n, 0), 0, 1_000_000, (n - 1,), n) for n in range(1, 25)]
+    module = chains.build(layers, sizes, [4096] * 25)
+    prepared = prepare(module, Profile(link_bytes_per_s=1e9))
+    budget = prepared.minimum_budget_bytes + (1 << 20)
+    plan = prepared.plan(budget)
+    table = module.weights[0]
+    brought = [f for f in plan.fetches if f.offset_bytes <= table.offset_bytes < f.offset_bytes + f.size_bytes]
+    assert not brought
+    assert plan.prediction.streamed_bytes <= prepared.stored_bytes
+
+
+def test_rows_that_the_host_holds_take_nothing_of_the_device():
+    sizes = [chains.Sized(8 << 20, 0, 1024), chains.Sized(1 << 20), chains.Sized(1 << 20)]
+    layers = [chains.Layer((n,), reads=(n,), writes=n + 1) for n in range(3)]
+    module = chains.build(layers, sizes, [512, 1 << 16, 1 << 16, 1 << 16])
+    here = prepare(module)
+    there = planner.prepare(
+        module, module.programs[0], 0, {}, Profile(), threads=2, tables_on_host=True
+    )
+    rows = here.plan(here.minimum_budget_bytes).row_bytes
+    assert rows > 0
+    assert there.minimum_budget_bytes == here.minimum_budget_bytes - rows
+    plan = there.plan(there.minimum_budget_bytes)
+    assert plan.row_bytes == 0
+    check_plan(module, plan, there.minimum_budget_bytes)

@@ -176,6 +176,9 @@ class FakeCalls:
     def most_threads(self, function: Any) -> int:
         return 128
 
+    def blocks_at_once(self, function: Any, threads: int, shared_bytes: int) -> int:
+        return 2 * self.multiprocessors
+
     # -- streams and events
 
     def stream(self) -> int:

@@ -81,6 +81,12 @@ class Code(Protocol):
         ...
 
     @property
+    def concurrency(self) -> Mapping[tuple[int, str], int]:
+        """Workgroups that the device runs at once, by executable and symbol, of launches
+        that may be cut; nothing where slices run one after another."""
+        ...
+
+    @property
     def code_bytes(self) -> int:
         """Of the device's memory; 0 where code is not counted with it."""
         ...

@@ -95,6 +95,7 @@ class CpuCode:
 
     Attributes:
         variants: the chosen variant of each executable.
+        concurrency: none: slices run one after another.
         code_bytes: none is counted: it is the process's own.
     """
 
@@ -103,6 +104,7 @@ class CpuCode:
     def __init__(self, program: schema.Program, read_code: Callable[[int], bytes]) -> None:
         """Raises HeadraceError HR4002, HR4003 (a symbol the code does not define)."""
         self.variants = pick_variants(program, host_features())
+        self.concurrency: dict[tuple[int, str], int] = {}
         chosen = [
             executable.variants[index]
             for executable, index in zip(program.executables, self.variants, strict=True)

@@ -26,6 +26,7 @@ _LAUNCH_NS = 2_000
 _OPERATIONS_PER_S = 1e12
 """Default rates of a GPU's naive kernels, until a calibration measures them."""
 
+_SIDES = 4
 _SMALL_BYTES, _LARGE_BYTES, _PARTS, _SAMPLES = 64 << 10, 32 << 20, 16, 5
 
 
@@ -36,6 +37,7 @@ class CudaDevice:
         calls: its driver.
         lock: held by every step and every change of weights: one step runs at a time.
         stream, copy_stream: commands, and transfers of weights.
+        side_streams: for slices that run beside the first of their launch.
         host_limit_bytes: of pinned memory for weights; None for no limit.
         condition: address of a byte of pinned memory that conditions are read through.
         context_bytes: see `api.Device.context_bytes`: context and streams.
@@ -63,6 +65,7 @@ class CudaDevice:
         free = self.calls.memory()[0]
         self.stream: Any = self.calls.stream()
         self.copy_stream: Any = self.calls.stream()
+        self.side_streams: tuple[Any, ...] = tuple(self.calls.stream() for _ in range(_SIDES))
         taken = max(0, free - self.calls.memory()[0])
         self.context_bytes = self.calls.context_bytes + taken
         self._byte = PinnedBuffer(self.calls, PAGE_BYTES)
@@ -200,5 +203,6 @@ class CudaDevice:
             self._codes.clear()
             self._byte.close()
             self.calls.destroy_stream(self.stream)
-            self.calls.destroy_stream(self.copy_stream)
+            for stream in (self.copy_stream, *self.side_streams):
+                self.calls.destroy_stream(stream)
             self.calls.close()

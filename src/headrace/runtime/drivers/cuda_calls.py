@@ -269,6 +269,11 @@ class CudaCalls:
             "cuFuncGetAttribute", kind.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function
         )
 
+    def blocks_at_once(self, function: Any, threads: int, shared_bytes: int) -> int:
+        """How many blocks of a kernel the whole device runs at the same time."""
+        name = "cuOccupancyMaxActiveBlocksPerMultiprocessor"
+        return self.multiprocessors * self._call(name, function, threads, shared_bytes)
+
     def allow_shared(self, function: Any, size_bytes: int) -> None:
         """Lets launches of a kernel ask for so much dynamic shared memory."""
         kind = self._api.CUfunction_attribute

@@ -104,6 +104,7 @@ class CudaCode:
         program: whose they are.
         variants: the chosen variant of each executable.
         code_bytes: of the device, taken by loading.
+        concurrency: see `api.Code.concurrency`.
     """
 
     def __init__(
@@ -116,6 +117,7 @@ class CudaCode:
         self._modules: dict[int, tuple[Any, ...]] = {}
         self._kernels: dict[tuple[int, str], Kernel] = {}
         self._threads: dict[str, int] = {}
+        self.concurrency: dict[tuple[int, str], int] = {}
         free = calls.memory()[0]
         problems = Problems()
         for number, index in enumerate(self.variants):
@@ -150,9 +152,13 @@ class CudaCode:
             return
         if launch.shared_bytes > _PLAIN_SHARED_BYTES:
             self._calls.allow_shared(function, launch.shared_bytes)
+        threads = self._threads.get(launch.symbol) or self._calls.most_threads(function)
+        if launch.slice is not None:
+            shared = launch.shared_bytes
+            self.concurrency[key] = self._calls.blocks_at_once(function, threads, shared)
         self._kernels[key] = Kernel(
             function,
-            self._threads.get(launch.symbol) or self._calls.most_threads(function),
+            threads,
             launch.shared_bytes,
             launch.scratch_bytes != ZERO,
             launch.slice,

@@ -16,7 +16,7 @@ import ctypes
 import weakref
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from headrace.artifact import schema
 from headrace.base.errors import HeadraceError, error
@@ -28,9 +28,14 @@ from headrace.runtime.drivers.cuda_commands import Commands, Spaces
 from headrace.runtime.drivers.cuda_disk import EMPTY, FULL
 from headrace.runtime.drivers.cuda_link import CudaCode
 from headrace.runtime.drivers.cuda_memory import CudaState
+from headrace.runtime.drivers.cuda_transfers import Beside, Transfers
 from headrace.runtime.drivers.cuda_weights import CudaWeights
 from headrace.runtime.drivers.plan_parts import straight_runs
 from headrace.runtime.drivers.timed_step import TimedStep
+
+
+Wait: TypeAlias = tuple[int, tuple[Any, ...], Any]
+"""Timed events of a graph around a wait: the fetch, what had to end before waiting, after."""
 
 
 class _Handles:
@@ -72,9 +77,10 @@ class CudaStep(TimedStep):
     ) -> None:
         """Raises HeadraceError HR3013, HR3014: no room for inputs and outputs."""
         super().__init__(device, plan)
+        self.device: Any = device
         self._calls: CudaCalls = device.calls
         self._function = function
-        self._plan = plan
+        self.plan = plan
         self._code = code
         self._weights = weights
         self._state = state
@@ -89,25 +95,24 @@ class CudaStep(TimedStep):
         self._generation = state.generation
         self._made_for = -1
         self._unread = 0
-        self._runs = straight_runs(plan)
-        self._run_of = {begin: number for number, (begin, _) in enumerate(self._runs)}
+        self.runs = straight_runs(plan)
+        self._run_of = {begin: number for number, (begin, _) in enumerate(self.runs)}
         self._branches = any(isinstance(c, PlannedBranch | PlannedJump) for c in plan.commands)
-        self._handles = _Handles(self._calls)
-        weakref.finalize(self, _Handles.close, self._handles).atexit = False
-        self._done = self._handles.event()
+        self.handles = _Handles(self._calls)
+        weakref.finalize(self, _Handles.close, self.handles).atexit = False
+        self._done = self.handles.event()
         self._drop_graphs()
 
     def _drop_graphs(self) -> None:
         self._read_waits()
-        self._handles.close()
-        self._done = self._handles.event()
+        self.handles.close()
+        self._done = self.handles.event()
         self._commands: Commands | None = None
-        self._graphs: list[Any] = [None] * len(self._runs)
-        # Timed events around waits of the graphs: (fetch, before, after) per run.
-        self._waits: list[list[tuple[int, Any, Any]]] = [[] for _ in self._runs]
+        self._graphs: list[Any] = [None] * len(self.runs)
+        self._waits: list[list[Wait]] = [[] for _ in self.runs]
         # Of a traced step: (row, command or fetch, before, after) per run.
         self._marks: list[list[tuple[Literal["compute", "copy"], int, Any, Any]]] = [
-            [] for _ in self._runs
+            [] for _ in self.runs
         ]
         self._origin: Any = None
 
@@ -120,13 +125,13 @@ class CudaStep(TimedStep):
 
     def run(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """See `api.Step.run`."""
-        device, calls = self._device, self._calls
+        device, calls = self.device, self._calls
         with device.lock:
             if self._generation != self._state.generation:
                 raise error("HR9303", "a step is run on a slab that has moved")
             calls.enter()
             try:
-                self._weights.begin_step(self._plan)
+                self._weights.begin_step(self.plan)
                 if self._made_for != self._weights.generation:
                     self._drop_graphs()
                     self._commands = self._make_commands()
@@ -136,7 +141,7 @@ class CudaStep(TimedStep):
                 for array, place in zip(inputs, self._places[:count], strict=True):
                     ctypes.memmove(pinned + place, address_of(array), array.nbytes)
                 if self._tracing and self._origin is None:
-                    self._origin = self._handles.event(True)
+                    self._origin = self.handles.event(True)
                     calls.record(self._origin, device.stream)
                 if self._recording or device.synchronous:
                     self._run_one_by_one()
@@ -160,15 +165,15 @@ class CudaStep(TimedStep):
             state.variables[r.name] for r in function.resources if r.lifetime == "variable"
         )
         spaces = Spaces(state.slab, external, variables)
-        return Commands(self._calls, function, self._plan, self._code, self._weights, spaces)
+        return Commands(self._calls, function, self.plan, self._code, self._weights, spaces)
 
     def _run_straight(self) -> None:
-        calls, stream = self._calls, self._device.stream
+        calls, stream = self._calls, self.device.stream
         if self._graphs[0] is None:
             self._graphs[0] = self._capture_straight()
         self._bring_head()
         calls.launch_graph(self._graphs[0], stream)
-        self._weights.head = self._plan
+        self._weights.head = self.plan
         if self._weights.disk is None:
             calls.finish_event(self._done)
         else:
@@ -180,17 +185,17 @@ class CudaStep(TimedStep):
     def _capture_straight(self) -> Any:
         def body() -> None:
             self._copy_inputs()
-            transfers = _Transfers(self, 0, 0, True)
-            self._issue((0, len(self._plan.commands)), 0, transfers, self._waits[0])
+            transfers = Transfers(self, 0, 0, True)
+            self._issue((0, len(self.plan.commands)), 0, transfers, self._waits[0])
             self._copy_outputs()
-            self._calls.record_outside(self._done, self._device.stream)
+            self._calls.record_outside(self._done, self.device.stream)
             transfers.tail()
             transfers.join()
 
         return self._capture(body)
 
     def _capture(self, body: Any) -> Any:
-        calls, stream = self._calls, self._device.stream
+        calls, stream = self._calls, self.device.stream
         calls.begin_capture(stream)
         try:
             body()
@@ -198,16 +203,16 @@ class CudaStep(TimedStep):
             calls.abandon_capture(stream)
             raise
         graph = calls.end_capture(stream)
-        self._handles.graphs.append(graph)
+        self.handles.graphs.append(graph)
         return graph
 
     def _bring_head(self) -> None:
         """Before the first step: what the tail of the step before would have brought."""
-        if self._weights.head is self._plan:
+        if self._weights.head is self.plan:
             return
         self._weights.restart_disk()
-        calls, device = self._calls, self._device
-        heads = [n for n, f in enumerate(self._plan.fetches) if f.issue_after < 0]
+        calls, device = self._calls, self.device
+        heads = [n for n, f in enumerate(self.plan.fetches) if f.issue_after < 0]
         if not heads:
             return
         event = self._done
@@ -219,7 +224,7 @@ class CudaStep(TimedStep):
         calls.wait(device.stream, event)
 
     def _run_branching(self) -> None:
-        calls, stream, plan = self._calls, self._device.stream, self._plan
+        calls, stream, plan = self._calls, self.device.stream, self.plan
         self._weights.head = None
         self._copy_inputs()
         at = 0
@@ -229,7 +234,7 @@ class CudaStep(TimedStep):
                 at = self._next(at)
                 continue
             number = self._run_of[at]
-            end = self._runs[number][1]
+            end = self.runs[number][1]
             if self._graphs[number] is None:
                 self._graphs[number] = self._capture_run(number)
             calls.launch_graph(self._graphs[number], stream)
@@ -240,8 +245,8 @@ class CudaStep(TimedStep):
 
     def _capture_run(self, number: int) -> Any:
         def body() -> None:
-            begin, end = self._runs[number]
-            transfers = _Transfers(self, number, begin, False)
+            begin, end = self.runs[number]
+            transfers = Transfers(self, number, begin, False)
             self._issue((begin, end), number, transfers, [])
             transfers.join()
 
@@ -249,10 +254,10 @@ class CudaStep(TimedStep):
 
     def _next(self, number: int) -> int:
         """Where a branch or jump goes on; waits until its condition is known."""
-        command: Any = self._plan.commands[number]
+        command: Any = self.plan.commands[number]
         if isinstance(command, PlannedJump):
             return command.target
-        calls, stream, condition = self._calls, self._device.stream, self._device.condition
+        calls, stream, condition = self._calls, self.device.stream, self.device.condition
         assert self._commands is not None
         calls.copy(condition, self._commands.resolve(command.condition, 1), 1, stream)
         calls.finish(stream)
@@ -260,11 +265,11 @@ class CudaStep(TimedStep):
 
     def _run_one_by_one(self) -> None:
         """Every command waited for and timed; an error is that command's."""
-        calls, stream = self._calls, self._device.stream
-        plan, commands = self._plan, self._commands
+        calls, stream = self._calls, self.device.stream
+        plan, commands = self.plan, self._commands
         assert commands is not None
         self._weights.head = None
-        before, after = self._handles.event(True), self._handles.event(True)
+        before, after = self.handles.event(True), self.handles.event(True)
         here: set[int] = set()
         self._weights.restart_disk()
         self._copy_inputs()
@@ -279,7 +284,7 @@ class CudaStep(TimedStep):
                     if fetch not in here:
                         here.add(fetch)
                         self.transfer(fetch)
-                calls.poll(self._device.copy_stream)
+                calls.poll(self.device.copy_stream)
             try:
                 calls.record(before, stream)
                 commands.issue(at, stream)
@@ -303,42 +308,46 @@ class CudaStep(TimedStep):
         self,
         span: tuple[int, int],
         run: int,
-        transfers: _Transfers,
-        waits: list[tuple[int, Any, Any]],
+        transfers: Transfers,
+        waits: list[Wait],
     ) -> None:
         """Puts the commands of `span` and their transfers on the captured streams."""
-        calls, stream = self._calls, self._device.stream
+        calls = self._calls
         begin, end = span
         # A capture that failed has left events which nothing records.
         waits.clear()
         self._marks[run].clear()
         commands = self._commands
         assert commands is not None
+        beside = Beside(self, self.plan.commands, self._tracing)
         for number in range(begin, end):
             transfers.issue_until(number - 1)
-            command = self._plan.commands[number]
+            command = self.plan.commands[number]
+            stream = beside.stream(number)
             if isinstance(command, PlannedDispatch):
                 for fetch in command.waits:
                     arrived = transfers.arrived.get(fetch)
                     if arrived is None:
                         continue  # brought before this graph began
-                    before, after = self._handles.event(True), self._handles.event(True)
+                    before, after = self.handles.event(True), self.handles.event(True)
                     calls.record_outside(before, stream)
                     calls.wait(stream, arrived)
                     calls.record_outside(after, stream)
-                    waits.append((fetch, before, after))
+                    waits.append((fetch, (before, *beside.ends), after))
             if self._tracing:
                 with self._marked(run, "compute", number, stream):
                     commands.issue(number, stream)
             else:
                 commands.issue(number, stream)
-            transfers.ran(number)
+            several = beside.ran(number, stream)
+            transfers.ran(number, stream, several, beside.begins(number))
+        beside.join()
         transfers.issue_until(end - 1)
 
     def transfer(self, number: int) -> None:
         """Puts one fetch on the copy stream."""
-        fetch, weights = self._plan.fetches[number], self._weights
-        calls, stream, disk = self._calls, self._device.copy_stream, self._weights.disk
+        fetch, weights = self.plan.fetches[number], self._weights
+        calls, stream, disk = self._calls, self.device.copy_stream, self._weights.disk
         target = weights.ring + fetch.ring_offset_bytes
         if disk is None or not disk.holds(number):
             source = weights.host_address + fetch.offset_bytes
@@ -353,7 +362,7 @@ class CudaStep(TimedStep):
         if not self._tracing:
             self.transfer(number)
             return
-        with self._marked(run, "copy", number, self._device.copy_stream):
+        with self._marked(run, "copy", number, self.device.copy_stream):
             self.transfer(number)
 
     @contextmanager
@@ -361,7 +370,7 @@ class CudaStep(TimedStep):
         self, run: int, row: Literal["compute", "copy"], index: int, stream: Any
     ) -> Generator[None]:
         """Events of a graph around what is put on a stream."""
-        before, after = self._handles.event(True), self._handles.event(True)
+        before, after = self.handles.event(True), self.handles.event(True)
         self._calls.record_outside(before, stream)
         yield
         self._calls.record_outside(after, stream)
@@ -373,7 +382,7 @@ class CudaStep(TimedStep):
             if size:
                 state = self._state
                 source = state.pinned.address + place
-                self._calls.copy(state.staging + place, source, size, self._device.stream)
+                self._calls.copy(state.staging + place, source, size, self.device.stream)
 
     def _copy_outputs(self) -> None:
         count = len(self._function.inputs)
@@ -381,7 +390,7 @@ class CudaStep(TimedStep):
             if size:
                 state = self._state
                 target = state.pinned.address + place
-                self._calls.copy(target, state.staging + place, size, self._device.stream)
+                self._calls.copy(target, state.staging + place, size, self.device.stream)
 
     # -- times ------------------------------------------------------------------------
 
@@ -391,7 +400,7 @@ class CudaStep(TimedStep):
         To read the events of a step takes the host about a millisecond, in which the link
         would stand still: so it is done when somebody asks.
         """
-        with self._device.lock:
+        with self.device.lock:
             self._read_waits()
             return super().take_times()
 
@@ -401,13 +410,14 @@ class CudaStep(TimedStep):
             return
         self._calls.enter()
         for fetch, before, after in self._waits[0]:
-            self._wait_ns[fetch] += steps * self._calls.elapsed_ns(before, after)
+            waited = min(self._calls.elapsed_ns(event, after) for event in before)
+            self._wait_ns[fetch] += steps * max(0, waited)
 
     def _note_spans(self, run: int) -> None:
         """Of a traced step; it waits for the transfers of the tail."""
         if not self._tracing:
             return
-        self._calls.finish(self._device.stream)
+        self._calls.finish(self.device.stream)
         for row, index, before, after in self._marks[run]:
             self._add_span(row, index, before, after)
 
@@ -416,83 +426,3 @@ class CudaStep(TimedStep):
     ) -> None:
         begin, end = (self._calls.elapsed_ns(self._origin, e) for e in (before, after))
         self._spans.append(Span(row, index, begin, end, "bring" if row == "copy" else ""))
-
-
-class _Transfers:
-    """The transfers of one graph while it is captured: in order, each as early as it may.
-
-    Attributes:
-        arrived: event of each fetch that this graph brings itself.
-    """
-
-    def __init__(self, step: Any, run: int, begin: int, head_is_there: bool) -> None:
-        self._step: CudaStep = step
-        self._run = run
-        self._calls: CudaCalls = step._calls
-        self._device: Any = step._device
-        self._handles: _Handles = step._handles
-        self._fetches = step._plan.fetches
-        self._begin = begin
-        self._forked = False
-        self.arrived: dict[int, Any] = {}
-        end = next(e for b, e in step._runs if b == begin)
-        if head_is_there:
-            end = len(step._plan.commands)
-        self._queue = [
-            n
-            for n, f in enumerate(self._fetches)
-            if begin <= f.needed_by < end and not (head_is_there and f.issue_after < 0)
-        ]
-        self._next = 0
-        marks = {f.issue_after for f in self._fetches}
-        if head_is_there:
-            marks |= {f.previous_issue_after for f in self._fetches if f.issue_after < 0}
-        self._marks = marks
-        self._ran: dict[int, Any] = {}
-
-    def ran(self, command: int) -> None:
-        """A command has been put on the stream; transfers may wait for it."""
-        if command in self._marks:
-            event = self._handles.event()
-            self._calls.record(event, self._device.stream)
-            self._ran[command] = event
-
-    def issue_until(self, command: int) -> None:
-        """Puts on what may begin once `command` has run."""
-        while self._next < len(self._queue):
-            number = self._queue[self._next]
-            after = self._fetches[number].issue_after
-            if after > command:
-                return
-            self._wait_for(after)
-            self._step.traced_transfer(self._run, number)
-            event = self._handles.event()
-            self._calls.record(event, self._device.copy_stream)
-            self.arrived[number] = event
-            self._next += 1
-
-    def tail(self) -> None:
-        """The next step's head, each where its place is free in this one."""
-        for number, fetch in enumerate(self._fetches):
-            if fetch.issue_after < 0:
-                self._wait_for(fetch.previous_issue_after)
-                self._step.traced_transfer(self._run, number)
-
-    def _wait_for(self, command: int) -> None:
-        """The copy stream joins the graph, and waits for a command of it."""
-        calls, copies = self._calls, self._device.copy_stream
-        if not self._forked:
-            self._forked = True
-            event = self._handles.event()
-            calls.record(event, self._device.stream)
-            calls.wait(copies, event)
-        event = self._ran.get(command)
-        if event is not None:
-            calls.wait(copies, event)
-
-    def join(self) -> None:
-        """The graph ends when its transfers have."""
-        if self._forked:
-            event = self._handles.event()
-            self._calls.record(event, self._device.copy_stream)
-            self._calls.wait(self._device.stream, event)

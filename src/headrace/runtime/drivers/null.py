@@ -24,6 +24,7 @@ class NullCode:
     Attributes:
         program: whose executables they are.
         variants: the chosen variant of each executable.
+        concurrency: none: slices run one after another.
         code_bytes: none: no code is looked at.
     """
 
@@ -32,6 +33,7 @@ class NullCode:
     def __init__(self, program: schema.Program) -> None:
         self.program = program
         self.variants = (0,) * len(program.executables)
+        self.concurrency: dict[tuple[int, str], int] = {}
 
 
 class NullWeights:

@@ -233,7 +233,7 @@ def simulate(plan: Plan, profile: Profile, steps: int = 3) -> SimulatedStep:
     fetches = plan.fetches
     ends_before = [0] * len(plan.commands)
     ends: list[int] = []
-    now = link = begin = 0
+    now = link = begin = launch = 0
     wait_ns: list[int] = []
     brought: list[tuple[int, int]] = []
     ran: list[tuple[int, int]] = []
@@ -244,7 +244,7 @@ def simulate(plan: Plan, profile: Profile, steps: int = 3) -> SimulatedStep:
         ends = []
         brought, ran = [], []
         for command in plan.commands:
-            duration = 0
+            duration = there = 0
             if isinstance(command, PlannedDispatch):
                 duration = command.predicted_ns
                 for needed in sorted(command.waits):
@@ -259,14 +259,20 @@ def simulate(plan: Plan, profile: Profile, steps: int = 3) -> SimulatedStep:
                         issue = max(link, free)
                         link = issue + bytes_ns + profile.fetch_overhead_ns
                         brought.append((issue - begin, link - begin))
-                        if link > now:
-                            wait_ns[issued] += link - now
-                            now = link
+                        if link > max(now, there):
+                            wait_ns[issued] += link - max(now, there)
+                        there = link
                         issued += 1
             elif isinstance(command, PlannedBranch | PlannedJump):
                 duration = profile.launch_overhead_ns
-            ran.append((now - begin, now - begin + duration))
-            now += duration
+            together = getattr(command, "together_ns", 0)
+            if not together:
+                launch = max(now, there)
+                now = launch + duration
+            else:
+                # A slice beside those of its launch before it.
+                now = max(now, launch + together, max(launch, there) + duration)
+            ran.append((now - begin - duration, now - begin))
             ends.append(now)
         ends_before = ends
     return SimulatedStep(now - begin, sum(wait_ns), tuple(wait_ns), tuple(ran), tuple(brought))

@@ -92,6 +92,7 @@ class VulkanCode:
     Attributes:
         program: whose they are.
         variants: the chosen variant of each executable.
+        concurrency: none: slices run one after another.
         code_bytes: of the device, taken by making the pipelines.
     """
 
@@ -101,6 +102,7 @@ class VulkanCode:
         """Raises HeadraceError HR4002, HR4034 (limits), HR4032 (the driver refuses code)."""
         self.program = program
         self.variants = pick_variants(program, calls.physical)
+        self.concurrency: dict[tuple[int, str], int] = {}
         self._calls = calls
         self._layouts: dict[tuple[int, int], tuple[int, int]] = {}
         self._modules: dict[int, int] = {}

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.plan.profile import Profile
 from headrace.plan.steps import FlatFunction, Step, step_key
 
 _MOST_STEPS = 6
+
+
+@dataclass(frozen=True)
+class Concurrency:
+    """How a device runs the slices of one launch; by default one after another.
+
+    Attributes:
+        slots: workgroups that it runs at once, by executable and symbol, of launches that
+            may be cut. What is not there takes time by its workgroups.
+        branches: a slice runs beside those before it from when its weights are there.
+            Otherwise it does where they are there when the first of them begins; where they
+            come later it runs after them.
+    """
+
+    slots: Mapping[tuple[int, str], int] = field(default_factory=dict[tuple[int, str], int])
+    branches: bool = True
 
 
 class PartTimes:
@@ -21,23 +37,25 @@ class PartTimes:
     Attributes:
         slots: workgroups that run at once, by step; 0 where time grows with the workgroups,
             and parts run one after another.
+        branches: see `Concurrency`.
     """
 
     def __init__(
         self,
         steps: Sequence[Step],
         times_ns: Sequence[int],
-        concurrency: Mapping[tuple[int, str], int],
+        concurrency: Concurrency,
         launch_ns: int,
     ) -> None:
-        """See `planner.prepare` for `concurrency`; `launch_ns` is the profile's overhead."""
+        """`launch_ns` is the profile's overhead."""
+        self.branches = concurrency.branches
         self._times = times_ns
         self._launch_ns = launch_ns
         self._groups = [1] * len(steps)
         self._beside = [1] * len(steps)  # workgroups for each along the axis
         self.slots = [0] * len(steps)
         for index, step in enumerate(steps):
-            slots = concurrency.get((step.executable, step.symbol), 0)
+            slots = concurrency.slots.get((step.executable, step.symbol), 0)
             # Parts that share a place for scratch cannot run beside one another.
             if step.slice is None or not slots or step.scratch_bytes:
                 continue
@@ -137,12 +155,17 @@ def transfer_ns(size_bytes: int, profile: Profile) -> int:
 
 
 def simulate(
-    events: Sequence[Event], transfers: Sequence[Transfer], profile: Profile, compute_ns: int
+    events: Sequence[Event],
+    transfers: Sequence[Transfer],
+    profile: Profile,
+    compute_ns: int,
+    branches: bool = True,
 ) -> Timing:
     """Runs the two timelines until two steps take the same time.
 
     Args:
         compute_ns: of a step with every weight there.
+        branches: see `Concurrency`.
 
     The link brings transfers in order, each when the one before has arrived and its
     place is free; an event begins when the one before has ended and its units are there.
@@ -158,7 +181,9 @@ def simulate(
         opening[transfer.first].append((time, transfer.after, transfer.previous))
     several_runs = events[-1].run != events[0].run
     released = [0] * len(events)
-    link = now = begin = launch = 0
+    # When the open launch began: what runs beside it counts from there. `group` is when
+    # the slices began that run together now.
+    link = now = begin = launch = group = 0
     last_period = -1
     for _ in range(_MOST_STEPS):
         before, released = released, [0] * len(events)
@@ -174,7 +199,13 @@ def simulate(
                 else:
                     free = before[previous] if previous >= 0 else 0
                 there = link = max(link, free) + time
-            if event.head_ns:
+            if event.head_ns and not branches and there > group:
+                group = now = max(now, there)
+                now += event.head_ns
+                launch = now - event.together_ns
+                released[index] = now + max(0, event.using_ns - event.head_ns)
+                now += event.using_ns + event.trailing_ns - event.head_ns
+            elif event.head_ns:
                 # The part runs beside those before it, from when its weights are there.
                 now = max(now, launch + event.together_ns, max(launch, there) + event.head_ns)
                 released[index] = now + max(0, event.using_ns - event.head_ns)
@@ -184,7 +215,7 @@ def simulate(
                 released[index] = now
                 now += event.trailing_ns
             if event.open_ns >= 0:
-                launch = now - event.open_ns
+                launch = group = now - event.open_ns
         period = now - begin
         begin = now
         if period == last_period:

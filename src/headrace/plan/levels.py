@@ -212,6 +212,7 @@ class Levels:
         events = events_of(problem.streaming, streams, problem.runs)
         transfers = transfers_of(events, self._sizes)
         place_ring(transfers, level.ring_bytes, events)
-        timing = simulate(events, transfers, problem.profile, problem.compute_ns)
+        branches = problem.streaming.parts.branches
+        timing = simulate(events, transfers, problem.profile, problem.compute_ns, branches)
         schedule = self._played[key] = Schedule(streams, events, transfers, timing)
         return schedule

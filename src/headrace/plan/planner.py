@@ -22,7 +22,7 @@ from headrace.base.errors import error
 from headrace.plan.assemble import assemble
 from headrace.plan.beside import NOTHING, Beside
 from headrace.plan.budget import format_bytes, too_little
-from headrace.plan.cost import PartTimes, kernel_times_ns
+from headrace.plan.cost import Concurrency, PartTimes, kernel_times_ns
 from headrace.plan.levels import Level, Levels
 from headrace.plan.memory import plan_slab
 from headrace.plan.model import Plan
@@ -80,7 +80,7 @@ def prepare(
     threads: int,
     variants: Sequence[int] = (),
     tables_on_host: bool = False,
-    concurrency: Mapping[tuple[int, str], int] | None = None,
+    concurrency: Concurrency | None = None,
 ) -> Prepared:
     """What all budgets share.
 
@@ -90,8 +90,7 @@ def prepare(
         variants: the variant of each executable; the first of each where empty.
         tables_on_host: rows of tables that do not stay are read from the host's memory,
             and take none of the device's.
-        concurrency: how many workgroups of a launch the device runs at once, by executable
-            and symbol. What is not there takes time by its workgroups.
+        concurrency: how the device runs slices of a launch; one after another where None.
 
     Raises:
         HeadraceError HR4101: dimensions do not fit.
@@ -101,7 +100,8 @@ def prepare(
     sizes = tuple(sorted(dims.items()))
     times = kernel_times_ns(flat, profile, sizes)
     slab = plan_slab(flat, threads)
-    parts = PartTimes(flat.steps, times, concurrency or {}, profile.launch_overhead_ns)
+    beside = concurrency or Concurrency()
+    parts = PartTimes(flat.steps, times, beside, profile.launch_overhead_ns)
     streaming = analyse(module, flat, times, parts, tables_on_host)
     runs = flat.runs()
     choice = Choice(flat, streaming, runs, profile)

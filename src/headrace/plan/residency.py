@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 
-from headrace.plan.cost import Event, PartTimes, transfer_ns
+from headrace.plan.cost import Concurrency, Event, PartTimes, transfer_ns
 from headrace.plan.fetch import least_ring_bytes, transfers_of
 from headrace.plan.profile import Profile
 from headrace.plan.steps import FlatFunction
@@ -102,7 +102,7 @@ def _anchors(
         runs: straight runs of steps (first, end).
     """
     atoms = [Atom(step, 0, 1, read, True, 0) for step, read in pattern]
-    parts = PartTimes((), (), {}, 0)
+    parts = PartTimes((), (), Concurrency(), 0)
     streaming = Streaming(atoms, list(units), [], 0, [], parts)
     others = [i for i, u in enumerate(units) if u.uses and not u.in_place and not u.fixed]
     sizes = [u.size_bytes for u in units]

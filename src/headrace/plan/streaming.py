@@ -280,7 +280,9 @@ class _Analysis:
                     index in fixed,
                 )
             )
-        return Streaming(atoms, units_found, unit_of, self._row_bytes, self._starts, self._part_times)
+        return Streaming(
+            atoms, units_found, unit_of, self._row_bytes, self._starts, self._part_times
+        )
 
 
 def events_of(

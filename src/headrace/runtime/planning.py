@@ -7,6 +7,7 @@ from typing import Any
 
 from headrace.artifact import schema
 from headrace.plan.beside import Beside
+from headrace.plan.cost import Concurrency
 from headrace.plan.model import Plan
 from headrace.plan.planner import Prepared, prepare
 from headrace.plan.profile import Profile
@@ -36,7 +37,7 @@ class Planning:
         threads: int,
         variants: tuple[int, ...],
         tables_on_host: bool,
-        concurrency: Mapping[tuple[int, str], int],
+        concurrency: Concurrency,
     ) -> None:
         self._module = module
         self._program = program

@@ -10,6 +10,7 @@ from plan_checks import allocated_bytes, check_plan
 
 from headrace.base.errors import HeadraceError
 from headrace.plan import levels, planner
+from headrace.plan.cost import Concurrency
 from headrace.plan.model import PlannedDispatch
 from headrace.plan.profile import Profile
 from headrace.runtime.drivers.null_check import simulate
@@ -210,7 +211,8 @@ def test_a_budget_for_everything_needs_no_order(seed):
 
 def slots_of(module, slots):
     """Every launch runs so many workgroups at once."""
-    return {(n, e.entry_points[0].name): slots for n, e in enumerate(module.programs[0].executables)}
+    names = [e.entry_points[0].name for e in module.programs[0].executables]
+    return Concurrency({(n, name): slots for n, name in enumerate(names)})
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -264,7 +266,11 @@ def test_a_table_that_every_layer_reads_stays_before_others():
     budget = prepared.minimum_budget_bytes + (1 << 20)
     plan = prepared.plan(budget)
     table = module.weights[0]
-    brought = [f for f in plan.fetches if f.offset_bytes <= table.offset_bytes < f.offset_bytes + f.size_bytes]
+    brought = [
+        f
+        for f in plan.fetches
+        if f.offset_bytes <= table.offset_bytes < f.offset_bytes + f.size_bytes
+    ]
     assert not brought
     assert plan.prediction.streamed_bytes <= prepared.stored_bytes
 
@@ -283,3 +289,28 @@ def test_rows_that_the_host_holds_take_nothing_of_the_device():
     plan = there.plan(there.minimum_budget_bytes)
     assert plan.row_bytes == 0
     check_plan(module, plan, there.minimum_budget_bytes)
+
+
+def test_slices_that_run_after_one_another_are_never_predicted_faster():
+    slower = 0
+    for seed in range(4):
+        module = chains.random_module(seed, 30)
+        found: dict[bool, list[int]] = {}
+        for branches in (False, True):
+            prepared = planner.prepare(
+                module,
+                module.programs[0],
+                0,
+                {},
+                PROFILES[seed % 3],
+                threads=1,
+                concurrency=Concurrency(slots_of(module, 16).slots, branches),
+            )
+            found[branches] = [
+                prepared.plan(b).prediction.step_ns for b in budgets(prepared, 12)
+            ]
+        assert found[False] == sorted(found[False], reverse=True)
+        pairs = list(zip(found[False], found[True], strict=True))
+        assert all(a >= b for a, b in pairs)
+        slower += sum(a > b for a, b in pairs)
+    assert slower

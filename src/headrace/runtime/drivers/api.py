@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from headrace.artifact import schema
+from headrace.plan.cost import Concurrency
 from headrace.plan.model import Plan
 from headrace.plan.profile import Profile
 
@@ -81,9 +82,8 @@ class Code(Protocol):
         ...
 
     @property
-    def concurrency(self) -> Mapping[tuple[int, str], int]:
-        """Workgroups that the device runs at once, by executable and symbol, of launches
-        that may be cut; nothing where slices run one after another."""
+    def concurrency(self) -> Concurrency:
+        """How the device runs slices of one launch."""
         ...
 
     @property

@@ -9,6 +9,7 @@ from typing import Any
 
 from headrace.artifact import schema
 from headrace.base.errors import Diagnostic, Problems
+from headrace.plan.cost import Concurrency
 from headrace.runtime.drivers.cpu_machine import llvm, load_objects
 
 _ALIASES = {
@@ -104,7 +105,7 @@ class CpuCode:
     def __init__(self, program: schema.Program, read_code: Callable[[int], bytes]) -> None:
         """Raises HeadraceError HR4002, HR4003 (a symbol the code does not define)."""
         self.variants = pick_variants(program, host_features())
-        self.concurrency: dict[tuple[int, str], int] = {}
+        self.concurrency = Concurrency()
         chosen = [
             executable.variants[index]
             for executable, index in zip(program.executables, self.variants, strict=True)

@@ -10,6 +10,7 @@ from headrace.artifact import schema
 from headrace.base.bundle import split_code
 from headrace.base.errors import Diagnostic, Problems, error
 from headrace.base.symbols import ZERO
+from headrace.plan.cost import Concurrency
 from headrace.runtime.drivers.cuda_calls import CudaCalls
 from headrace.runtime.drivers.cuda_cubin import required_threads
 
@@ -117,7 +118,9 @@ class CudaCode:
         self._modules: dict[int, tuple[Any, ...]] = {}
         self._kernels: dict[tuple[int, str], Kernel] = {}
         self._threads: dict[str, int] = {}
-        self.concurrency: dict[tuple[int, str], int] = {}
+        slots: dict[tuple[int, str], int] = {}
+        self._slots = slots
+        self.concurrency = Concurrency(slots)
         free = calls.memory()[0]
         problems = Problems()
         for number, index in enumerate(self.variants):
@@ -155,7 +158,7 @@ class CudaCode:
         threads = self._threads.get(launch.symbol) or self._calls.most_threads(function)
         if launch.slice is not None:
             shared = launch.shared_bytes
-            self.concurrency[key] = self._calls.blocks_at_once(function, threads, shared)
+            self._slots[key] = self._calls.blocks_at_once(function, threads, shared)
         self._kernels[key] = Kernel(
             function,
             threads,

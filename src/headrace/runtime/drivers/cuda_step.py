@@ -33,7 +33,6 @@ from headrace.runtime.drivers.cuda_weights import CudaWeights
 from headrace.runtime.drivers.plan_parts import straight_runs
 from headrace.runtime.drivers.timed_step import TimedStep
 
-
 Wait: TypeAlias = tuple[int, tuple[Any, ...], Any]
 """Timed events of a graph around a wait: the fetch, what had to end before waiting, after."""
 

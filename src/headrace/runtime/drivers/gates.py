@@ -130,7 +130,7 @@ class _Gates:
         arrived = dict.fromkeys((f for f, n in self._needs.items() if not n), 0.0)
         found: list[bool] = []
         link = now = begun = 0.0
-        first = following = 0
+        first = following = before = 0
         for number, command in enumerate(plan.commands):
             while following < len(self._inside):
                 fetch = self._inside[following]
@@ -145,9 +145,15 @@ class _Gates:
             there = all(arrived[f] <= begun and self._needs[f] <= first for f in waits)
             found.append(number > 0 and there and self._same_launch(number))
             now = max((now, *(arrived[f] for f in waits)))
+            duration, together = (
+                getattr(command, name, 0) for name in ("predicted_ns", "together_ns")
+            )
             if not found[-1]:
                 first, begun = number, now
-            now += getattr(command, "predicted_ns", 0)
+                before = max(0, together - duration)  # of the launch, in earlier groups
+            # Slices that run together take less than each alone.
+            beside = found[-1] and together
+            now = max(now, begun + together - before) if beside else now + duration
             ended.append(now)
         return tuple(found)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from headrace.artifact import schema
 from headrace.base.errors import error
+from headrace.plan.cost import Concurrency
 from headrace.plan.model import Plan, PlannedDispatch
 from headrace.plan.profile import Profile
 from headrace.runtime.drivers.api import DeviceProperties, Span, StepTimes
@@ -33,7 +34,7 @@ class NullCode:
     def __init__(self, program: schema.Program) -> None:
         self.program = program
         self.variants = (0,) * len(program.executables)
-        self.concurrency: dict[tuple[int, str], int] = {}
+        self.concurrency = Concurrency()
 
 
 class NullWeights:

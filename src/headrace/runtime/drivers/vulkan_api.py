@@ -115,6 +115,12 @@ class VkPhysicalDeviceMemoryBudgetPropertiesEXT(Structure):
     _fields_ = [("sType", c_int32), ("pNext", c_void_p), ("heapBudget", c_uint64 * 16), ("heapUsage", c_uint64 * 16)]
 
 
+class VkPhysicalDeviceShaderSMBuiltinsPropertiesNV(Structure):
+    """`VkPhysicalDeviceShaderSMBuiltinsPropertiesNV` as the registry has it."""
+    STYPE = 1000154001
+    _fields_ = [("sType", c_int32), ("pNext", c_void_p), ("shaderSMCount", c_uint32), ("shaderWarpsPerSM", c_uint32)]
+
+
 class VkExtensionProperties(Structure):
     """`VkExtensionProperties` as the registry has it."""
     _fields_ = [("extensionName", c_char * 256), ("specVersion", c_uint32)]

@@ -25,6 +25,7 @@ _TYPE_ORDER = {2: 0, 1: 1, 3: 2, 4: 3}
 """Discrete before integrated before virtual before a CPU's."""
 
 _MEMORY_BUDGET = b"VK_EXT_memory_budget"
+_MULTIPROCESSORS = b"VK_NV_shader_sm_builtins"
 _COOPERATIVE_MATRIX = b"VK_KHR_cooperative_matrix"
 _SUBGROUP_SCOPE = 3
 _FLOAT16, _FLOAT32 = 0, 1
@@ -94,6 +95,7 @@ class PhysicalDevice:
         families: flags, queues and timestamp bits of each queue family.
         memory_types: property flags and heap of each.
         device_heaps: heaps of the device's own memory.
+        multiprocessors: how many it has, where its driver says so; else 0.
         has_budget: whether the driver says what is free.
         has_matrices: whether `VK_KHR_cooperative_matrix` is there.
     """
@@ -109,6 +111,7 @@ class PhysicalDevice:
     families: tuple[tuple[int, int, int], ...]
     memory_types: tuple[tuple[int, int], ...]
     device_heaps: tuple[int, ...]
+    multiprocessors: int
     has_budget: bool
     has_matrices: bool
 
@@ -184,6 +187,7 @@ class Instance:
             tuple((f.queueFlags, f.queueCount, f.timestampValidBits) for f in families),
             types,
             heaps,
+            _multiprocessors(handle) if _MULTIPROCESSORS in extensions else 0,
             _MEMORY_BUDGET in extensions,
             "CooperativeMatrixKHR" in features,
         )
@@ -313,6 +317,13 @@ def _extensions(handle: int) -> set[bytes]:
     rows = (vk.VkExtensionProperties * count.value)()
     library.vkEnumerateDeviceExtensionProperties(handle, None, pointer(count), pointer(rows))
     return {row.extensionName for row in rows}
+
+
+def _multiprocessors(handle: int) -> int:
+    told = made(vk.VkPhysicalDeviceShaderSMBuiltinsPropertiesNV)
+    properties = made(vk.VkPhysicalDeviceProperties2, pNext=pointer(told))
+    loader().vkGetPhysicalDeviceProperties2(handle, pointer(properties))
+    return told.shaderSMCount
 
 
 def _version(number: int) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from headrace.artifact import schema
 from headrace.base.errors import Diagnostic, HeadraceError, Problems, error
 from headrace.base.symbols import ZERO
+from headrace.plan.cost import Concurrency
 from headrace.runtime.cache import read_cached, write_cached
 from headrace.runtime.drivers import vulkan_api
 from headrace.runtime.drivers.vulkan_calls import VulkanCalls
@@ -24,6 +25,7 @@ from headrace.runtime.drivers.vulkan_instance import (
     made,
     pointer,
 )
+from headrace.runtime.drivers.vulkan_lanes import lanes_of, workgroups_at_once
 
 vk: Any = vulkan_api
 
@@ -92,7 +94,8 @@ class VulkanCode:
     Attributes:
         program: whose they are.
         variants: the chosen variant of each executable.
-        concurrency: none: slices run one after another.
+        concurrency: how slices of a launch run; nothing where the device does not say how
+            many multiprocessors it has.
         code_bytes: of the device, taken by making the pipelines.
     """
 
@@ -102,7 +105,10 @@ class VulkanCode:
         """Raises HeadraceError HR4002, HR4034 (limits), HR4032 (the driver refuses code)."""
         self.program = program
         self.variants = pick_variants(program, calls.physical)
-        self.concurrency: dict[tuple[int, str], int] = {}
+        slots: dict[tuple[int, str], int] = {}
+        self.concurrency = Concurrency(slots, branches=False)
+        multiprocessors = calls.physical.multiprocessors
+        lanes: dict[str, int] = {}
         self._calls = calls
         self._layouts: dict[tuple[int, int], tuple[int, int]] = {}
         self._modules: dict[int, int] = {}
@@ -118,13 +124,20 @@ class VulkanCode:
                 executable = program.executables[number]
                 variant = executable.variants[index]
                 if variant.code not in self._modules:
-                    self._modules[variant.code] = self._module(read_code(variant.code))
+                    code = read_code(variant.code)
+                    self._modules[variant.code] = self._module(code)
+                    lanes.update(lanes_of(code) if multiprocessors else {})
                 for point, cases in zip(
                     executable.entry_points, variant.entry_points, strict=True
                 ):
                     for launch in (x for case in cases for x in case.launches):
                         key = number, launch.symbol
                         wishes[key] = self._modules[variant.code], launch, point
+                        size = lanes.get(launch.symbol, 0)
+                        if size and launch.slice is not None:
+                            slots[key] = workgroups_at_once(
+                                multiprocessors, size, launch.shared_bytes
+                            )
             self._make(wishes, cache.handle)
             cache.keep()
         finally:

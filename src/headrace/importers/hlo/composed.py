@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from xdsl.ir import Operation, SSAValue
 
 from headrace.base.dtypes import BY_NAME, I64
-from headrace.base.symbols import Expr, as_expr, product
+from headrace.base.symbols import ZERO, Expr, as_expr, maximum, minimum, product
 from headrace.importers.hlo.helpers import inline_body, pairs_of, result_type, spread
 from headrace.importers.hlo.registry import (
     CONVERTERS,
@@ -189,12 +189,17 @@ def _clz(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
 # -- shapes given as data -------------------------------------------------------------
 
 
-def sizes_of(value: SSAValue) -> list[Expr] | None:
-    """The integers that a small tensor certainly holds, as sizes; None where data decides.
+def sizes_of(at: FunctionConverter, value: SSAValue) -> list[Expr] | None:
+    """The integers that a small tensor holds, as sizes; None where there is no telling.
 
     Sizes of dimensions and what is computed of them are followed; a rank-0 tensor is a
-    list of one.
+    list of one. What data decides is read back when the program runs.
     """
+    found = _followed(at, value)
+    return at.open_sizes.decide(at.builder, value) if found is None else found
+
+
+def _followed(at: FunctionConverter, value: SSAValue) -> list[Expr] | None:
     owner = value.owner
     if not isinstance(owner, Operation):
         return None
@@ -203,7 +208,9 @@ def sizes_of(value: SSAValue) -> list[Expr] | None:
         return [as_expr(int(v)) for v in array] if array.dtype.kind in "iu" else None
     if isinstance(owner, t.DimensionOp):
         return list(owner.value.exprs)
-    parts = [sizes_of(o) for o in owner.operands]
+    if not isinstance(owner, _FOLLOWED):
+        return None
+    parts = [sizes_of(at, o) for o in owner.operands]
     if any(p is None for p in parts):
         return None
     known = [p for p in parts if p is not None]
@@ -227,12 +234,23 @@ def sizes_of(value: SSAValue) -> list[Expr] | None:
             return [a - b for a, b in zip(*known, strict=True)]
         case t.MultiplyOp():
             return [a * b for a, b in zip(*known, strict=True)]
+        case t.MaximumOp():
+            return [maximum(a, b) for a, b in zip(*known, strict=True)]
+        case t.MinimumOp():
+            return [minimum(a, b) for a, b in zip(*known, strict=True)]
         case _:
             return None
 
 
+_FOLLOWED = (
+    t.ConvertOp, t.ReshapeOp, t.CopyOp, t.ConcatenateOp, t.BroadcastInDimOp, t.SliceOp,
+    t.AddOp, t.SubtractOp, t.MultiplyOp, t.MaximumOp, t.MinimumOp,
+)  # fmt: skip
+"""Operations whose sizes are computed of those of their operands."""
+
+
 def _sizes(at: FunctionConverter, operation: HloOperation, index: int, what: str) -> list[Expr]:
-    found = sizes_of(at.operand(operation, index))
+    found = sizes_of(at, at.operand(operation, index))
     if found is None:
         raise Unsupported(f"{what} is data that only a run knows")
     return found
@@ -259,6 +277,7 @@ def _dynamic_broadcast_in_dim(
     at: FunctionConverter, operation: HloOperation
 ) -> Sequence[Value]:
     shape = _sizes(at, operation, 1, "the shape to broadcast to")
+    at.target = shape
     dims = integers_of(operation.attributes["broadcast_dimensions"])
     return [at.builder.broadcast_in_dim(at.operand(operation, 0), dims, shape)]
 
@@ -266,6 +285,7 @@ def _dynamic_broadcast_in_dim(
 @converter("dynamic_reshape")
 def _dynamic_reshape(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
     shape = _sizes(at, operation, 1, "the new shape")
+    at.target = shape
     return [at.builder.reshape(at.operand(operation, 0), shape)]
 
 
@@ -276,12 +296,41 @@ def _dynamic_iota(at: FunctionConverter, operation: HloOperation) -> Sequence[Va
     return [at.builder.iota(result_type(operation).dtype, shape, dimension)]
 
 
+def _smaller(a: Expr, b: Expr) -> Expr:
+    """The minimum of sizes, which are not negative: `n` of `n` and `2*n`."""
+    factors = [c for m, c in (a - b).terms if all(isinstance(atom, str) for atom, _ in m)]
+    if len(factors) == len((a - b).terms) and all(c <= 0 for c in factors):
+        return a
+    if len(factors) == len((a - b).terms) and all(c >= 0 for c in factors):
+        return b
+    return minimum(a, b)
+
+
 @converter("real_dynamic_slice")
 def _real_dynamic_slice(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
+    """Slices whose places data decides stay inside of the operand: starts are moved there,
+    as those of `dynamic_slice` are, and what is beyond the end is not there."""
+    operand, b = at.operand(operation, 0), at.builder
     start = _sizes(at, operation, 1, "the start of a slice")
     limit = _sizes(at, operation, 2, "the limit of a slice")
     strides = _constants(at, operation, 3, "the step of a slice")
-    return [at.builder.slice(at.operand(operation, 0), start, limit, strides)]
+    decided = set(at.open_sizes.decided)
+    shape = shape_of(operand)
+    lengths = list(shape)
+    moved: list[SSAValue] = [b.scalar(0, I64)] * len(shape)
+    for n, size in enumerate(shape):
+        length = limit[n] - start[n]
+        if start[n].names & decided and strides[n] == 1 and not start[n].names & length.names:
+            lengths[n] = _smaller(length, size) if length.names & decided else length
+            moved[n] = b.dimension(start[n], I64)
+            start[n], limit[n] = ZERO, lengths[n]
+        elif limit[n].names & decided or start[n].names & decided:
+            limit[n] = _smaller(limit[n], size)
+            if start[n].names & decided:
+                start[n] = _smaller(start[n], limit[n])
+    if lengths != list(shape):
+        operand = b.dynamic_slice(operand, moved, lengths)
+    return [b.slice(operand, start, limit, strides)]
 
 
 @converter("dynamic_pad")
@@ -304,7 +353,15 @@ def _with_static_operand(at: FunctionConverter, operation: HloOperation) -> Sequ
         "dynamic_gather": ("gather", "slice_sizes"),
         "dynamic_conv": ("convolution", "padding"),
     }[operation.name.rpartition(".")[2]]
-    values = _constants(at, operation, 2, named)
+    values: Sequence[Any]
+    if named == "slice_sizes":
+        whole, decided = shape_of(at.operand(operation, 0)), set(at.open_sizes.decided)
+        values = [
+            _smaller(v, size) if v.names & decided else v
+            for v, size in zip(_sizes(at, operation, 2, named), whole, strict=True)
+        ]
+    else:
+        values = _constants(at, operation, 2, named)
     attributes: dict[str, Any] = {**operation.attributes, named: values}
     inner = HloOperation(
         key, operation.operands[:2], operation.results, attributes,

@@ -16,6 +16,7 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from headrace.base.errors import Diagnostic, Problems, error
 from headrace.base.parameters import Source
+from headrace.base.symbols import Expr
 from headrace.importers.hlo import (
     chlo,
     collectives,
@@ -30,6 +31,7 @@ from headrace.importers.hlo import (
 )
 from headrace.importers.hlo.donations import donations
 from headrace.importers.hlo.helpers import flatten
+from headrace.importers.hlo.open_sizes import Learned, OpenSizes
 from headrace.importers.hlo.registry import CONVERTERS, Unsupported, Value, operation_key
 from headrace.importers.hlo.tree import (
     HloFunction,
@@ -43,13 +45,15 @@ from headrace.importers.hlo.tree import (
 )
 from headrace.ir.locations import location
 from headrace.ir.model import ALIAS, Model
-from headrace.ir.types import tensor_type
+from headrace.ir.types import shape_of, tensor_type
 from headrace.tensor.build import TensorBuilder
 
 _TABLES = (
     chlo, collectives, composed, control, elementwise, folding, movement, quantization, sources, spectral,
 )  # fmt: skip
 """Modules that register converters as they load."""
+_CHECKED_LATER = ("reduce", "reduce_window", "sort", "scatter")
+"""Operations that are built before their rules are checked."""
 
 
 def convert_module(
@@ -77,19 +81,38 @@ def convert_module(
         _list_unsupported(module, function.body, problems)
     problems.raise_if_any()
     parameters: dict[str, Source] = {}
+    ranges: dict[str, tuple[int, int | None]] = {}
     block = Block()
     for function in module.functions:
         if not function.public:
             continue
         bound = (weights or {}) if function.name == "main" else {}
+        sizes = OpenSizes()
         try:
-            block.add_op(
-                FunctionConverter(module, function, parameters, problems).convert(bound)
-            )
+            block.add_op(_converted(module, function, parameters, problems, bound, sizes))
         except _Stop:
             continue
+        ranges.update(dict.fromkeys(sizes.decided, (0, None)))
     problems.raise_if_any()
-    return Model(ModuleOp(Region(block)), parameters, name)
+    return Model(ModuleOp(Region(block)), parameters, name, ranges)
+
+
+def _converted(
+    module: HloModule,
+    function: HloFunction,
+    parameters: dict[str, Source],
+    problems: Problems,
+    weights: Mapping[int, tuple[str, Source]],
+    sizes: OpenSizes,
+) -> FuncOp:
+    """The function, converted again for each two sizes that turn out to be equal."""
+    while True:
+        sizes.start()
+        try:
+            converter = FunctionConverter(module, function, parameters, problems, sizes)
+            return converter.convert(weights)
+        except Learned:
+            continue
 
 
 def _list_unsupported(module: HloModule, region: HloRegion, problems: Problems) -> None:
@@ -115,7 +138,7 @@ class _Stop(Exception):
 
 class FunctionConverter:
     """Converts one function; `values` maps value names to what they became, `known` keeps
-    arrays that `control.py` has computed."""
+    arrays that `control.py` has computed, `target` the shape that data gave last."""
 
     def __init__(
         self,
@@ -123,11 +146,14 @@ class FunctionConverter:
         function: HloFunction,
         parameters: dict[str, Source],
         problems: Problems,
+        open_sizes: OpenSizes,
     ) -> None:
         self.module = module
         self.function = function
         self.parameters = parameters
         self.problems = problems
+        self.open_sizes = open_sizes
+        self.target: Sequence[Expr] | None = None
         self.values: dict[str, Value] = {}
         self.known: dict[SSAValue, Any] = {}
         self.builder = TensorBuilder(Block())
@@ -138,7 +164,9 @@ class FunctionConverter:
         inputs = [(n, a) for n, a in enumerate(body.arguments) if n not in weights]
         types: list[Any] = []
         for _, (_, kind) in inputs:
-            types += [tensor_type(t.dtype, t.shape) for t in _leaves(kind)]
+            for leaf in _leaves(kind):
+                shape = [self.open_sizes.resolve(s) for s in leaf.shape]
+                types.append(tensor_type(leaf.dtype, shape))
         block = Block(arg_types=types)
         self.builder = TensorBuilder(block)
         arguments = iter(block.args)
@@ -183,9 +211,14 @@ class FunctionConverter:
     def operation(self, operation: HloOperation) -> None:
         place = f"{self.module.source}: {operation.place}"
         self.builder.location = location(place)
+        self.target = None
+        if operation_key(operation.name) in _CHECKED_LATER:
+            self._learn(operation)
         try:
             made = CONVERTERS[operation_key(operation.name)](self, operation)
         except (ValueError, KeyError, TypeError, IndexError) as wrong:
+            if not isinstance(wrong, Unsupported):
+                self._learn(operation)
             reason = f"lacks {wrong}" if isinstance(wrong, KeyError) else str(wrong)
             known = isinstance(wrong, Unsupported)
             code = "HR1101" if known else "HR1102"
@@ -195,6 +228,19 @@ class FunctionConverter:
             raise _Stop from wrong
         for name, value in zip(operation.results, made, strict=True):
             self.values[name] = value
+
+    def _learn(self, operation: HloOperation) -> None:
+        """Whether open sizes of an operation have to be equal, and are not yet.
+
+        Raises:
+            Learned: they are, and are from now on.
+        """
+        operands = [self.values.get(name) for name in operation.operands]
+        if not all(isinstance(v, SSAValue) for v in operands):
+            return
+        shapes = [shape_of(v) for v in operands if isinstance(v, SSAValue)]
+        if shapes:
+            self.open_sizes.learn(operation, shapes, self.target)
 
     def operand(self, operation: HloOperation, index: int) -> SSAValue:
         """Operand `index` as a tensor value."""

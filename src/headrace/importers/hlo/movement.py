@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from headrace.base.symbols import Expr, as_expr
 from headrace.importers.hlo.helpers import (
     result_type,
     spread,
@@ -112,6 +113,13 @@ def _reverse(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
     ]
 
 
+def _slice_sizes(value: Any) -> list[Expr]:
+    """Of an attribute, or sizes that data gave."""
+    if isinstance(value, list) and any(isinstance(size, Expr) for size in value):
+        return [as_expr(size) for size in value]
+    return [as_expr(size) for size in integers_of(value)]
+
+
 @converter("gather")
 def _gather(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
     numbers = {**operation.attributes, **operation.attributes.get("dimension_numbers", {})}
@@ -124,7 +132,7 @@ def _gather(at: FunctionConverter, operation: HloOperation) -> Sequence[Value]:
             collapsed_slice_dims=integers_of(numbers.get("collapsed_slice_dims", [])),
             start_index_map=integers_of(numbers["start_index_map"]),
             index_vector_dim=integers_of(numbers["index_vector_dim"])[0],
-            slice_sizes=integers_of(numbers["slice_sizes"]),
+            slice_sizes=_slice_sizes(numbers["slice_sizes"]),
             operand_batching_dims=integers_of(numbers.get("operand_batching_dims", [])),
             start_indices_batching_dims=integers_of(
                 numbers.get("start_indices_batching_dims", [])

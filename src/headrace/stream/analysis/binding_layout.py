@@ -164,6 +164,17 @@ def _check_operands(site: DispatchOp, function: FuncOp, problems: Problems) -> N
                     place_of(site),
                 )
             )
+    wanted_types = (i for i in inputs if not isinstance(i, BindingType))
+    for number, (value, wanted) in enumerate(zip(site.constants, wanted_types, strict=False)):
+        if value.type != wanted:
+            problems.add(
+                Diagnostic(
+                    "HR2502",
+                    f"dispatch of @{site.executable_name}::@{site.export_name} passes "
+                    f"{value.type} as constant {number}; the function takes {wanted}",
+                    place_of(site),
+                )
+            )
 
 
 def _layout(function: FuncOp, sites: list[DispatchOp]) -> ExportLayout:

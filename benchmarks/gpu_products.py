@@ -104,7 +104,9 @@ class _Launches:
             pointers = [t.data_ptr() for t in tensors]
             scratches = [scratch.data_ptr()] if launch.scratch_bytes.evaluate({}) else []
             values: list[Any] = [ctypes.c_uint64(p) for p in (*pointers, *scratches)]
-            values += [ctypes.c_int32(0)] * 3 + [ctypes.c_uint64(0)] * 2
+            # Behind the parameters Triton's own scratch, for descriptors, and one for profiles.
+            values += [ctypes.c_int32(0)] * 3
+            values += [ctypes.c_uint64(p) for p in (*scratches, 0, 0)[:2]]
             places = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
             self._kept += [values, places]
             grid = [w.evaluate({}) for w in launch.workgroups]

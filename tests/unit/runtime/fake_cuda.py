@@ -309,8 +309,10 @@ class FakeCalls:
         places = (ctypes.c_uint64 * count).from_address(parameters)
         wide = [ctypes.c_uint64.from_address(p).value for p in places[:pointers]]
         words = [ctypes.c_uint32.from_address(p).value for p in places[pointers:-2]]
-        assert all(ctypes.c_uint64.from_address(p).value == 0 for p in places[-2:])
+        own, profile = (ctypes.c_uint64.from_address(p).value for p in places[-2:])
         scratch = wide.pop() if function.takes_scratch else None
+        assert profile == 0 and own % 128 == 0
+        assert own == 0 if scratch is None else own >= scratch
         block = struct.pack(f"<{len(wide)}Q", *wide) + struct.pack(
             f"<{3 + len(words)}I", *grid, *words
         )

@@ -15,8 +15,11 @@ from headrace.runtime.drivers.cuda_link import CudaCode, Kernel
 from headrace.runtime.drivers.cuda_weights import CudaWeights
 from headrace.runtime.drivers.plan_parts import locations
 
-_TRAILING_POINTERS = 2
-"""Triton's own global and profile scratch, which our code never uses."""
+_DESCRIPTOR_BYTES = 128
+"""Of a tensor descriptor, and the alignment of Triton's own scratch, where they are made."""
+
+_PROGRAM_BYTES = 2 * _DESCRIPTOR_BYTES
+"""Of that scratch for each workgroup (`targets/triton/descriptors.py`)."""
 
 
 class Parameters:
@@ -26,8 +29,9 @@ class Parameters:
         address: of the array.
     """
 
-    def __init__(self, pointers: Sequence[int], words: Sequence[int]) -> None:
-        wide = (*pointers, *(0 for _ in range(_TRAILING_POINTERS)))
+    def __init__(self, pointers: Sequence[int], words: Sequence[int], scratch: int) -> None:
+        # Behind the parameters: Triton's scratch, and another for profiles that none has.
+        wide = (*pointers, -(-scratch // _DESCRIPTOR_BYTES) * _DESCRIPTOR_BYTES, 0)
         self._wide = (ctypes.c_uint64 * len(wide))(*[p & 0xFFFFFFFFFFFFFFFF for p in wide])
         self._words = (ctypes.c_uint32 * max(1, len(words)))(*words)
         wide_at, words_at = ctypes.addressof(self._wide), ctypes.addressof(self._words)
@@ -132,10 +136,15 @@ class Commands:
             skipped[kernel.slice.binding] = command.first_workgroup[kernel.slice.axis] * step
         pairs = zip(command.addresses, command.sizes_bytes, skipped, strict=True)
         pointers = [self.resolve(place, size, skip) for place, size, skip in pairs]
+        scratch = 0
         if kernel.takes_scratch:
-            pointers.append(self._spaces.slab + command.scratch_offset_bytes)
+            scratch = self._spaces.slab + command.scratch_offset_bytes
+            pointers.append(scratch)
+            # Slices of a launch may run at once: each has what is its workgroups'.
+            first_x, first_y, first_z = command.first_workgroup
+            scratch += ((first_z * y + first_y) * x + first_x) * _PROGRAM_BYTES
         words = (*command.first_workgroup, *command.constants)
-        return _Launch(kernel, command.workgroups, Parameters(pointers, words))
+        return _Launch(kernel, command.workgroups, Parameters(pointers, words, scratch))
 
     def issue(self, number: int, stream: Any) -> None:
         """Puts one command on a stream.

@@ -27,12 +27,14 @@ class Binary:
         symbol: the function in it.
         assembly: PTX or AMD GCN text, for listings.
         shared_bytes: dynamic shared memory that a launch must ask for.
+        program_bytes: global memory that each program needs for itself.
     """
 
     data: bytes
     symbol: str
     assembly: str
     shared_bytes: int
+    program_bytes: int
 
 
 def load_triton() -> Any:
@@ -116,4 +118,5 @@ def compile_source(
             symbol=str(compiled.metadata.name),
             assembly=str(assembly[listing]),
             shared_bytes=int(compiled.metadata.shared),
+            program_bytes=int(getattr(compiled.metadata, "global_scratch_size", 0) or 0),
         )

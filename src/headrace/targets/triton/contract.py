@@ -14,7 +14,8 @@ tensor cores as they are and are summed in fp32.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from headrace.base.symbols import ONE, Expr, ceildiv
 from headrace.kernel.description import (
@@ -36,7 +37,7 @@ from headrace.kernel.products import (
     unconverted,
 )
 from headrace.kernel.target import SliceRule
-from headrace.targets.tables import NO_TABLE, Table
+from headrace.targets.triton.descriptors import Matrix, matrix
 from headrace.targets.triton.naive import TritonSource
 from headrace.targets.triton.schedule import Tiles, choose_tiles
 from headrace.targets.triton.source import (
@@ -44,7 +45,7 @@ from headrace.targets.triton.source import (
     Text,
 )
 from headrace.targets.triton.tiles import TileLowering, TileWriter, index_type
-from headrace.targets.triton.tuned import tuned_tiles
+from headrace.targets.triton.tuned import PLAIN, How, tuned_tiles
 
 _GROUP = 8
 """Rows of tiles that a wave of programs goes through together."""
@@ -54,15 +55,25 @@ _MOST_PROGRAMS_ALONG_Y = 65535
 
 
 class _ContractLowering(TileLowering):
-    def __init__(self, kernel: Kernel, writer: TileWriter, found: Product, tiles: Tiles):
+    def __init__(
+        self,
+        kernel: Kernel,
+        writer: TileWriter,
+        found: Product,
+        tiles: Tiles,
+        matrices: Mapping[str, Matrix],
+    ) -> None:
         super().__init__(kernel, writer)
         self.found = found
         self.tiles = tiles
+        self.matrices = matrices
 
     def emit(self) -> None:
         """The whole body: one tile, or a loop over tiles."""
         writer, found, tiles = self.writer, self.found, self.tiles
         row_tiles = ceildiv(flat_size(found.rows), tiles.rows)
+        for name, given in self.matrices.items():
+            self._describe(name, given)
         if not tiles.programs:
             self._tile(*self._place(row_tiles))
             return
@@ -94,8 +105,14 @@ class _ContractLowering(TileLowering):
         end = depth.name if depth.number is None else str(depth.number)
         writer.line(f"for depth in range(0, {end}, {tiles.depth}):")
         writer.indent(1)
-        left = self._factor(first, found.left, row_edge, 1)
-        right = self._factor(first, found.right, column_edge, 2)
+        if found.left in self.matrices:
+            left = self._described(found.left, row, tiles.rows)
+        else:
+            left = self._factor(first, found.left, row_edge, 1)
+        if found.right in self.matrices:
+            right = self._described(found.right, column, tiles.columns) + ".T"
+        else:
+            right = self._factor(first, found.right, column_edge, 2)
         precision = "" if found.narrow else f', input_precision="{kernel.precision}"'
         writer.line(f"sums = tl.dot({left}, {right}, sums{precision})")
         writer.indent(-1)
@@ -141,6 +158,30 @@ class _ContractLowering(TileLowering):
         rest, left = number % area, count - top
         rows = left.lt(_GROUP).select(left, _GROUP)
         return top + rest % rows, rest / rows + start, self.indices.constant(0)
+
+    def _describe(self, name: str, given: Matrix) -> None:
+        """Makes the descriptor of a factor, `left` or `right`."""
+        writer, tiles = self.writer, self.tiles
+        side, extent = ("left", tiles.rows) if name == self.found.left else (
+            "right", tiles.columns
+        )  # fmt: skip
+        kind = TENSOR_CORE_NAMES[self.found.narrow]
+        sizes = [self.indices.value(size).handle for size in (given.rows, given.depth)]
+        shape = ", ".join(
+            f"{text.name}.to(tl.int32)" if text.number is None else str(text.number)
+            for text in sizes
+        )
+        place = f"(p{given.operand} + {given.offset}).to(tl.pointer_type({kind}), bitcast=True)"
+        writer.line(
+            f"{side} = tl.make_tensor_descriptor({place}, [{shape}], [{given.stride}, 1], "
+            f"[{extent}, {tiles.depth}])"
+        )
+
+    def _described(self, name: str, tile: Value, extent: int) -> str:
+        """The tile of a factor that comes by its descriptor; its depth runs along it."""
+        side = "left" if name == self.found.left else "right"
+        first = f"({tile.handle.name} * {extent}).to(tl.int32)"
+        return self.writer.define(f"{side}.load([{first}, depth])", block=3).name
 
     def _factor(self, phase: Phase, name: str, edge: str | None, bit: int) -> str:
         """A tile of a factor, as `tl.dot` takes it; its outer dimension is `bit`."""
@@ -198,14 +239,14 @@ def generate(
     kernel: Kernel,
     unknown_rows: int = 64,
     kept: Sequence[Operand] = (),
-    table: Table = NO_TABLE,
+    how: How = PLAIN,
 ) -> TritonSource | None:
     """The kernel's Triton source; None where it is no product of matrices.
 
     Args:
         unknown_rows: what a number of rows known only at run time is taken for.
         kept: the last operands, which stand in scratch.
-        table: schedules that were measured.
+        how: what decides schedules beside the kernel.
 
     Raises:
         HeadraceError HR2401: an operation that lanes lack; HR0115: the table has a schedule
@@ -214,12 +255,25 @@ def generate(
     found = as_product(kernel)
     if found is None:
         return None
-    tiles = tuned_tiles(kernel, found, table) or choose_tiles(found, unknown_rows)
+    tiles = tuned_tiles(kernel, found, how.table)
+    if tiles is None:
+        tiles = choose_tiles(found, unknown_rows, kernel.precision)
+        packed = any(o.layout.codes is not None for o in kernel.operands)
+        if packed or not how.descriptors:
+            # Unpacking takes registers, older architectures have less shared memory than a
+            # second tile under way needs.
+            tiles = replace(tiles, programs=0, descriptors=False)
     column_tiles = ceildiv(flat_size(found.columns), tiles.columns)
     if column_tiles.is_constant and column_tiles.value > _MOST_PROGRAMS_ALONG_Y:
         return None
     writer = TileWriter(kernel, index_type(kernel, (found.batch, found.depth)), kept)
-    _ContractLowering(kernel, writer, found, tiles).emit()
+    matrices: dict[str, Matrix] = {}
+    if tiles.descriptors and how.descriptors and not kept:
+        for factor, axes in ((found.left, found.rows), (found.right, found.columns)):
+            given = matrix(kernel, found, factor, axes)
+            if given is not None:
+                matrices[factor] = given
+    _ContractLowering(kernel, writer, found, tiles, matrices).emit()
     row_tiles = ceildiv(flat_size(found.rows), tiles.rows) * flat_size(found.batch)
     return writer.source(
         name,
@@ -229,6 +283,7 @@ def generate(
         warps=tiles.warps,
         stages=tiles.stages,
         slice=_slice_rule(kernel, found, tiles),
+        descriptors=len(matrices),
     )
 
 

@@ -34,6 +34,8 @@ class TritonSource:
         warps: of a program, of 32 lanes each.
         stages: how many rounds of a loop load ahead.
         slice: how a launch may be cut.
+        descriptors: how many tensor descriptors each program makes (`descriptors.py`); they
+            stand behind the scratch.
     """
 
     name: str
@@ -45,6 +47,7 @@ class TritonSource:
     warps: int = LANES // 32
     stages: int = 1
     slice: SliceRule | None = None
+    descriptors: int = 0
 
 
 class _Writer(SourceWriter):

@@ -36,6 +36,8 @@ class Tiles(Choice):
         stages: how many depths of factors are under way.
         programs: how many go through all tiles, the others of a launch end at once; 0 where
             each has one tile. Only without a batch.
+        descriptors: factors that are matrices come by descriptors where the architecture has
+            them (`descriptors.py`).
     """
 
     rows: int
@@ -44,6 +46,7 @@ class Tiles(Choice):
     warps: int = 4
     stages: int = 3
     programs: int = 0
+    descriptors: bool = False
 
     def shared_bytes(self, factor_bytes: int) -> int:
         """What the factors under way take; going through tiles, a half-stored tile as well."""
@@ -89,7 +92,9 @@ def power_of_two(value: int, least: int, most: int) -> int:
     return found
 
 
-def choose_tiles(found: Product, unknown_rows: int = _UNKNOWN_SIZE) -> Tiles:
+def choose_tiles(
+    found: Product, unknown_rows: int = _UNKNOWN_SIZE, precision: str = "ieee"
+) -> Tiles:
     """Tiles from sizes alone: the same at every budget.
 
     Measured on an H200 (docs/measured/h200.md): down to 16 x 16 pays where few programs are
@@ -99,9 +104,13 @@ def choose_tiles(found: Product, unknown_rows: int = _UNKNOWN_SIZE) -> Tiles:
     rows = row_count.value if row_count.is_constant else unknown_rows
     columns = _known(flat_size(found.columns))
     batch, depth = _known(flat_size(found.batch)), _known(flat_size(found.depth))
-    if found.narrow and columns >= _WIDE and depth >= _DEEP:
-        return _weight_tiles(rows, columns, batch)
-    most = 128 if found.narrow else 64
+    fast = bool(found.narrow) or precision != "ieee"
+    if fast and columns >= _WIDE and depth >= _DEEP:
+        if rows >= _LEAST_ROWS:
+            return _weight_tiles(rows, columns, depth, batch, factor_bytes(found))
+        tiles = _few_row_tiles(rows, columns, batch)
+        return tiles if found.narrow else tiles.half_as_deep
+    most = 128 if fast else 64
     high, wide = power_of_two(rows, 16, most), power_of_two(columns, 16, most)
 
     def programs() -> int:
@@ -116,24 +125,92 @@ def choose_tiles(found: Product, unknown_rows: int = _UNKNOWN_SIZE) -> Tiles:
     return Tiles(high, wide, deep, warps=8 if high * wide >= 128 * 128 else 4)
 
 
-_WIDE, _DEEP = 1024, 512
-"""From these on a product of halves is one of a layer with its weight."""
-
-
-def _weight_tiles(rows: int, columns: int, batch: int) -> Tiles:
-    """Halves on tensor cores, as measured on an H200 (docs/measured/h200.md)."""
-
-    def programs(high: int, wide: int) -> int:
-        return -(-rows // high) * -(-columns // wide) * batch
-
-    if rows > 64:
-        if programs(128, 256) >= _LEAST_PROGRAMS:
-            return Tiles(128, 256, 64, warps=8)
-        if programs(128, 128) >= _LEAST_PROGRAMS:
-            return Tiles(128, 128, 64)
+def _few_row_tiles(rows: int, columns: int, batch: int) -> Tiles:
+    """Halves by a weight, as measured on an H200 (docs/measured/h200.md): each program must
+    have much of the weight under way."""
     high = power_of_two(rows, 16, 64)
-    if programs(high, 64) >= _LEAST_PROGRAMS:
+    if columns // 64 * batch >= _LEAST_PROGRAMS:
         return Tiles(high, 64, 64, stages=4)
-    # Few programs: each must have much of the weight under way.
-    wide = 32 if high == 64 and programs(high, 64) < _LEAST_PROGRAMS // 2 else 64
-    return Tiles(high, wide, 128, stages=4)
+    return Tiles(high, 64, 128, stages=4)
+
+
+_LEAST_ROWS, _WIDE, _DEEP = 33, 256, 256
+"""From these on a product on tensor cores is one of a layer with its weight, and large."""
+
+LARGE_TILES: tuple[Tiles, ...] = (
+    Tiles(128, 128, 64, 4, 3),
+    Tiles(128, 256, 64, 8, 3),
+    Tiles(128, 128, 64, 8, 4),
+    Tiles(256, 128, 64, 8, 3),
+    Tiles(64, 256, 64, 4, 4),
+    Tiles(64, 128, 64, 4, 4),
+    Tiles(64, 128, 128, 4, 3),
+    Tiles(128, 64, 64, 4, 4),
+    Tiles(128, 64, 128, 4, 3),
+    Tiles(64, 64, 64, 4, 4),
+    Tiles(64, 64, 128, 4, 4),
+    Tiles(64, 32, 128, 4, 4),
+)
+"""For factors of 16 bits; of 32 bits they go half as deep."""
+
+
+def _weight_tiles(rows: int, columns: int, depth: int, batch: int, width_bytes: int) -> Tiles:
+    """Those that are the fastest by `microseconds`."""
+    tried: list[Tiles] = []
+    for tiles in LARGE_TILES:
+        if width_bytes == 4:
+            tiles = tiles.half_as_deep
+        if tiles.rows >= 2 * rows or tiles.columns >= 2 * columns:
+            continue
+        count = -(-rows // tiles.rows) * -(-columns // tiles.columns)
+        at_once = MULTIPROCESSORS * tiles.programs_at_once(width_bytes)
+        if batch == 1 and count > at_once:
+            tiles = tiles.going_through(at_once)
+        tried.append(tiles)
+        if batch == 1 and width_bytes == 2:
+            tried.append(replace(tiles, descriptors=True))
+    return min(tried, key=lambda t: microseconds(t, rows, columns, depth, batch, width_bytes))
+
+
+_BYTES_EACH = 108e3
+"""Into the shared memory of one multiprocessor, in a microsecond."""
+
+_NEW_BYTES_EACH = 34e3
+"""Of those from memory, where all multiprocessors read at once."""
+
+_OPERATIONS_EACH = (5.1e6, 6.1e6)
+"""Of 16-bit factors on one multiprocessor in a microsecond: threads that copy, descriptors."""
+
+_LAUNCH = (2.1, 3.8)
+"""Until the first tile is being multiplied, and after the last: with descriptors to be made."""
+
+_ROUND = 0.02
+"""Of waiting in every round over the depth."""
+
+_STORED_EACH = 25e3
+"""Bytes of results in a microsecond."""
+
+
+def microseconds(
+    tiles: Tiles, rows: int, columns: int, depth: int, batch: int, width_bytes: int
+) -> float:
+    """What a product takes on an H200, roughly (docs/measured/h200.md): for comparing tiles.
+
+    The multiprocessor with the most tiles decides. A tile is bound by its bytes, by those of
+    them that no other tile has brought, or by its operations; storing hides behind other programs of the multiprocessor, or behind the next
+    tile.
+    """
+    high, wide = -(-rows // tiles.rows), -(-columns // tiles.columns)
+    most = -(-high * wide * batch // MULTIPROCESSORS)
+    rate = _OPERATIONS_EACH[tiles.descriptors] * 2 / width_bytes
+    together = min(most, tiles.programs_at_once(width_bytes))
+    if tiles.rows * tiles.columns >= 128 * 128 and tiles.warps * together < 8:
+        # Four warps cannot keep the tensor cores of a multiprocessor busy.
+        rate *= 0.7
+    area = tiles.rows * tiles.columns
+    bytes_in = (tiles.rows + tiles.columns) * tiles.depth * width_bytes
+    new = (tiles.rows / wide + tiles.columns / high) * tiles.depth * width_bytes
+    one = max(bytes_in / _BYTES_EACH, new / _NEW_BYTES_EACH, 2 * area * tiles.depth / rate)
+    rounds = -(-depth // tiles.depth)
+    storing = area * 2 / _STORED_EACH * (0.3 if together > 1 or tiles.programs else 1)
+    return _LAUNCH[tiles.descriptors] + most * (rounds * (one + _ROUND / together) + storing)

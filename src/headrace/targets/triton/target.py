@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from headrace.base.bundle import join_code
 from headrace.base.errors import error
+from headrace.base.symbols import ZERO, Expr, product
 from headrace.kernel import products
 from headrace.kernel.description import Kernel
 from headrace.kernel.target import (
@@ -20,9 +21,10 @@ from headrace.kernel.target import (
     without_exact_numerics,
 )
 from headrace.targets.tables import NO_TABLE, Problem, Table, Tables
+from headrace.targets.triton import descriptors
 from headrace.targets.triton.compile import Binary, compile_source
 from headrace.targets.triton.naive import TritonSource
-from headrace.targets.triton.tuned import tables
+from headrace.targets.triton.tuned import How, tables
 from headrace.targets.triton.variants import problem, variants
 
 CUDA_ARCHITECTURES = ("sm_80", "sm_90")
@@ -76,13 +78,17 @@ class TritonTarget:
         """See `TunedTarget.tables`."""
         return tables(self.kind, self.architecture)
 
+    @property
+    def _how(self) -> How:
+        return How(self.table, self.kind == "cuda" and int(self.architecture[3:]) >= 90)
+
     def with_table(self, table: Table) -> TritonTarget:
         """See `TunedTarget.with_table`."""
         return replace(self, table=table)
 
     def problem(self, kernel: Kernel) -> Problem | None:
         """See `TunedTarget.problem`."""
-        return problem(kernel, self.table)
+        return problem(kernel, self._how)
 
     def with_numerics(self, numerics: str) -> TritonTarget:
         """See `Target`; there is `fast` only."""
@@ -103,7 +109,7 @@ class TritonTarget:
             HeadraceError HR2401: an operation that lanes lack.
             HeadraceError HR2421, HR2422: no Triton, or Triton refuses.
         """
-        found = variants(_identifier(name), kernel, self.table)
+        found = variants(_identifier(name), kernel, self._how)
         binaries = [[self._compile(source) for source in v.sources] for v in found]
         return Code(
             format="cubin" if self.kind == "cuda" else "hsaco",
@@ -135,11 +141,19 @@ def _launch(source: TritonSource, binary: Binary) -> Launch:
     return Launch(
         symbol=binary.symbol,
         workgroups=source.workgroups,
-        scratch_bytes=source.scratch_bytes,
+        scratch_bytes=source.scratch_bytes + _descriptor_bytes(source, binary),
         slice=source.slice,
         family=source.family,
         shared_bytes=binary.shared_bytes,
     )
+
+
+def _descriptor_bytes(source: TritonSource, binary: Binary) -> Expr:
+    """For the descriptors that each program makes; the driver aligns where they begin."""
+    if not source.descriptors:
+        return ZERO
+    assert binary.program_bytes <= descriptors.PROGRAM_BYTES
+    return product(source.workgroups) * descriptors.PROGRAM_BYTES + descriptors.BYTES
 
 
 def _identifier(name: str) -> str:

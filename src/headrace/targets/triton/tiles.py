@@ -197,10 +197,11 @@ class TileWriter(SourceWriter):
         warps: int,
         stages: int,
         slice: SliceRule | None = None,
+        descriptors: int = 0,
     ) -> TritonSource:
         """What was written, as a function `name` with the parameters of `naive.py`."""
         signature = [(f"p{i}", self.pointer(i)) for i in range(self._bound)]
-        if self._scratch_bytes != ZERO:
+        if self._scratch_bytes != ZERO or descriptors:
             signature.append(("scratch", "*u32"))
         signature += [(word, "i32") for word in FIRST_WORKGROUP]
         signature += [(f"dim{i}", "i32") for i in range(len(kernel.dims))]
@@ -227,6 +228,7 @@ class TileWriter(SourceWriter):
             warps,
             stages,
             slice,
+            descriptors,
         )
 
 

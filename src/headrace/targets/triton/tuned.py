@@ -7,13 +7,15 @@ run time is scheduled by rule, function by function (`variants.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace.base.symbols import ONE
 from headrace.kernel.description import Axis, Kernel
 from headrace.kernel.products import Product, flat_size
-from headrace.targets.tables import Problem, Table, Tables, sizes_text, unfit
+from headrace.targets.tables import NO_TABLE, Problem, Table, Tables, sizes_text, unfit
 from headrace.targets.triton.schedule import (
+    LARGE_TILES,
     MOST_SHARED_BYTES,
     MULTIPROCESSORS,
     Tiles,
@@ -21,6 +23,22 @@ from headrace.targets.triton.schedule import (
     is_fast,
     power_of_two,
 )
+
+
+@dataclass(frozen=True)
+class How:
+    """What decides the schedule of a product beside the kernel.
+
+    Attributes:
+        table: schedules that were measured.
+        descriptors: the architecture brings tiles by descriptors (`descriptors.py`).
+    """
+
+    table: Table = NO_TABLE
+    descriptors: bool = False
+
+
+PLAIN = How()
 
 _SHIPPED = Path(__file__).with_name("tuned.json")
 
@@ -73,18 +91,8 @@ def _fits(found: Product, tiles: Tiles, width_bytes: int) -> bool:
 
 
 _FAST: tuple[Tiles, ...] = (
-    Tiles(128, 256, 64, 8, 3),
+    *LARGE_TILES,
     Tiles(128, 256, 64, 8, 4),
-    Tiles(256, 128, 64, 8, 3),
-    Tiles(128, 128, 64, 8, 4),
-    Tiles(128, 128, 64, 4, 3),
-    Tiles(64, 256, 64, 4, 4),
-    Tiles(64, 128, 128, 4, 3),
-    Tiles(128, 64, 64, 4, 4),
-    Tiles(64, 128, 64, 4, 4),
-    Tiles(64, 64, 128, 4, 4),
-    Tiles(64, 64, 64, 4, 4),
-    Tiles(64, 32, 128, 4, 4),
     Tiles(32, 64, 128, 4, 4),
     Tiles(16, 64, 128, 4, 4),
     Tiles(16, 128, 128, 4, 3),
@@ -133,5 +141,7 @@ def product_problem(kernel: Kernel, found: Product, chosen: Tiles) -> Problem | 
         at_once = MULTIPROCESSORS * tiles.programs_at_once(width_bytes)
         if count > at_once and fast:
             tried.append(tiles.going_through(at_once))
+        if found.narrow:
+            tried.append(replace(tried[-1], descriptors=True))
     others = [t for t in dict.fromkeys(tried) if t != chosen and _fits(found, t, width_bytes)]
     return Problem(key, chosen, tuple(others))

@@ -18,11 +18,11 @@ from headrace.kernel.products import as_product, flat_size
 from headrace.kernel.softmax_rows import as_softmax_rows
 from headrace.kernel.split import split
 from headrace.kernel.target import Condition
-from headrace.targets.tables import NO_TABLE, Problem, Table
+from headrace.targets.tables import Problem
 from headrace.targets.triton import attention, contract, naive, rows
 from headrace.targets.triton.naive import TritonSource
 from headrace.targets.triton.schedule import choose_tiles
-from headrace.targets.triton.tuned import product_problem, tuned_tiles
+from headrace.targets.triton.tuned import PLAIN, How, product_problem, tuned_tiles
 
 _FEW_ROWS = 64
 _SOME_ROWS = 256
@@ -42,34 +42,36 @@ class Variant:
     sources: tuple[TritonSource, ...]
 
 
-def variants(name: str, kernel: Kernel, table: Table = NO_TABLE) -> list[Variant]:
+def variants(name: str, kernel: Kernel, how: How = PLAIN) -> list[Variant]:
     """In the order they are tried; the last has no conditions.
 
     Args:
-        table: schedules that were measured.
+        how: what decides schedules beside the kernel.
 
     Raises:
         HeadraceError HR2401: an operation that lanes lack; HR0115: the table has a schedule
             that a product cannot have.
     """
-    rows_at_once = _attention(name, kernel, table)
+    rows_at_once = _attention(name, kernel, how)
     if rows_at_once:
         return rows_at_once
-    return _in_pieces(name, kernel, table)
+    return _in_pieces(name, kernel, how)
 
 
-def problem(kernel: Kernel, table: Table) -> Problem | None:
+def problem(kernel: Kernel, how: How) -> Problem | None:
     """What may be tuned: a product of known sizes that is one launch."""
     found = as_product(kernel)
     if found is None or as_softmax_rows(kernel) is not None or split(kernel) is not None:
         return None
     if rows.multiplies_one_row(kernel) or contract.generate("k", kernel) is None:
         return None
-    chosen = tuned_tiles(kernel, found, table) or choose_tiles(found)
+    chosen = tuned_tiles(kernel, found, how.table) or choose_tiles(
+        found, precision=kernel.precision
+    )
     return product_problem(kernel, found, chosen)
 
 
-def _attention(name: str, kernel: Kernel, table: Table) -> list[Variant]:
+def _attention(name: str, kernel: Kernel, how: How) -> list[Variant]:
     """Attention in one launch where that is faster; empty where it never is, or is none.
 
     Few rows meet many keys in pieces, which are spread over more programs. So do many keys in
@@ -94,15 +96,15 @@ def _attention(name: str, kernel: Kernel, table: Table) -> list[Variant]:
     if not count.is_constant:
         made.insert(0, Variant((few_rows, *few_keys), (some,)))
     if not narrow and not few:
-        return [*made, *_in_pieces(f"{name}_pieces", kernel, table)]
+        return [*made, *_in_pieces(f"{name}_pieces", kernel, how)]
     if few or count == keys or (count.is_constant and count.value > 1):
         return made
     # The first of them is that for one row.
     conditions = (Condition(count, maximum=1), Condition(keys, minimum=_MANY_KEYS + 1))
-    return [Variant(conditions, _in_pieces(f"{name}_pieces", kernel, table)[0].sources), *made]
+    return [Variant(conditions, _in_pieces(f"{name}_pieces", kernel, how)[0].sources), *made]
 
 
-def _in_pieces(name: str, kernel: Kernel, table: Table) -> list[Variant]:
+def _in_pieces(name: str, kernel: Kernel, how: How) -> list[Variant]:
     parted = split(kernel)
     pieces, kept = (parted.pieces, parted.kept) if parted is not None else ((kernel,), ())
     size = _unknown_rows(pieces)
@@ -121,7 +123,7 @@ def _in_pieces(name: str, kernel: Kernel, table: Table) -> list[Variant]:
                 for limit, sources in zip(limits, found, strict=True)
                 if sources is not None
             ]
-    sources = _launches(name, pieces, kept, _FEW_ROWS, table)
+    sources = _launches(name, pieces, kept, _FEW_ROWS, how)
     return [Variant((), sources or (naive.generate(name, kernel),))]
 
 
@@ -150,7 +152,7 @@ def _launches(
     pieces: Sequence[Kernel],
     kept: Sequence[Operand],
     unknown_rows: int,
-    table: Table = NO_TABLE,
+    how: How = PLAIN,
 ) -> tuple[TritonSource, ...] | None:
     """A function for each piece; None where only the naive emitter takes one of several."""
     found: list[TritonSource] = []
@@ -158,7 +160,7 @@ def _launches(
         own = f"{name}_{number}" if len(pieces) > 1 else name
         source = None
         if not rows.multiplies_one_row(piece):
-            source = contract.generate(own, piece, unknown_rows, kept, table)
+            source = contract.generate(own, piece, unknown_rows, kept, how)
         source = source or rows.generate(own, piece, kept)
         if source is None:
             return None

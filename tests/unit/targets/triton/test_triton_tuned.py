@@ -15,10 +15,11 @@ from headrace.code_cache import code_key
 from headrace.kernel.description import Kernel
 from headrace.kernel.products import as_product
 from headrace.targets.tables import NO_TABLE, Table
-from headrace.targets.triton import contract
+from headrace.targets.triton import contract, descriptors
+from headrace.targets.triton.descriptors import matrix
 from headrace.targets.triton.schedule import MOST_SHARED_BYTES, MULTIPROCESSORS, Tiles
 from headrace.targets.triton.target import make
-from headrace.targets.triton.tuned import tables
+from headrace.targets.triton.tuned import How, tables
 
 TARGET = make("cuda:sm_90").with_table(NO_TABLE)
 LARGE = (
@@ -80,7 +81,7 @@ def test_every_schedule_covers_the_result(tiles: Tiles, cut: int | None) -> None
     table = Table(((problem.key, tiles),))
 
     def generate(name: str, kernel: Kernel) -> object:
-        return contract.generate(name, kernel, table=table)
+        return contract.generate(name, kernel, how=How(table, True))
 
     buffers = sample.buffers()
     expected = sample.expected(buffers)
@@ -89,6 +90,84 @@ def test_every_schedule_covers_the_result(tiles: Tiles, cut: int | None) -> None
     for part in parts:
         run(sample.kernel, buffers, {}, generate, columns=part)
     assert_close(sample, buffers, expected)
+
+
+TOKENS = """
+kernel(%d0 = 2, %d1 = tokens, %d2 = 70) dims(tokens) {
+  ro x : bf16[2, tokens, 40]
+  ro constant w : bf16[40, 70] layout [1, 40] offset 0 size 2800
+  wo y : bf16[2, tokens, 70]
+  local a : f32
+  reduce(%r0 = 40) {
+    %v0 = load x[%d0, %d1, %r0]
+    %v1 = convert(%v0) : f32
+    %v2 = load w[%r0, %d2]
+    %v3 = convert(%v2) : f32
+    %v4 = multiply(%v1, %v3) : f32
+    fold %v4 from 0.0 with add into a
+  }
+  map() {
+    %v5 = read a[]
+    %v6 = convert(%v5) : bf16
+    store %v6 to y[%d0, %d1, %d2]
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("programs", [0, 3])
+@needs_interpreter
+@pytest.mark.filterwarnings("ignore")
+def test_factors_come_by_descriptors(programs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    from interpret import run
+
+    tiles = Tiles(32, 16, 16, 4, 3, programs, True)
+    monkeypatch.setattr(contract, "choose_tiles", lambda *_: tiles)
+    # One batch: its tokens are rows of one matrix. Of two, the size between them is not known.
+    text = TOKENS.replace("= 2,", "= 1,").replace("[2,", "[1,")
+    for given, described in ((text, 2), (TOKENS, 1)):
+        sample = Sample("tokens", given, {"tokens": 77}, tolerance=1e-2)
+        source = contract.generate("k", sample.kernel, how=How(descriptors=True))
+        assert source is not None and source.descriptors == described
+        assert source.text.count("tl.make_tensor_descriptor") == described
+        buffers = sample.buffers()
+        expected = sample.expected(buffers)
+        run(
+            sample.kernel,
+            buffers,
+            sample.dims,
+            lambda name, kernel: contract.generate(name, kernel, how=How(descriptors=True)),
+        )
+        assert_close(sample, buffers, expected)
+
+
+def test_what_is_no_matrix_is_loaded_element_by_element() -> None:
+    for old, new in (
+        ("layout [1, 40] offset 0", "layout [1, 40] offset 4"),  # not aligned
+        ("layout [1, 40] offset 0 size 2800", ""),  # columns lie side by side
+        ("load w[%r0, %d2]", "load w[(%r0 floordiv 5)*5 + (%r0 mod 5), %d2]"),
+    ):
+        kernel = kernel_of(TOKENS.replace(old, new))
+        found = as_product(kernel)
+        assert found is not None
+        assert matrix(kernel, found, found.right, found.columns) is None, new
+
+
+@needs_triton
+def test_memory_for_descriptors_is_scratch() -> None:
+    kernel = kernel_of(
+        LARGE.replace("[512, 2048]", "[512, 2048] layout [1, 512] offset 0 size 1048576")
+    )
+    problem = TARGET.problem(kernel)
+    assert problem is not None
+    table = Table(((problem.key, Tiles(128, 256, 64, 8, 3, 132, True)),))
+    code = TARGET.with_table(table).translate("k", kernel)
+    (launch,) = code.specialisations[0].launches
+    programs = launch.workgroups[0].value * launch.workgroups[1].value
+    assert launch.scratch_bytes.value == (2 * programs + 1) * descriptors.BYTES
+    assert "cp.async.bulk.tensor" in code.listing
+    older = make("cuda:sm_80").with_table(table).translate("k", kernel)
+    assert older.specialisations[0].launches[0].scratch_bytes.value == 0
 
 
 @needs_triton

@@ -1,0 +1,101 @@
+"""Factors that come by tensor descriptors: one thread asks for a whole tile at once.
+
+From sm_90 on a descriptor (address, sizes, strides, tile) lets the copy engine bring a tile into
+shared memory, with zeros for what lies outside, so that no thread computes an address or a
+mask. Triton makes descriptors on the device when a program starts, in memory that the launch
+is given (`TritonSource.descriptors`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.base.symbols import ONE, Expr, atom_names
+from headrace.kernel.description import Axis, Kernel, Load
+from headrace.kernel.products import Product, flat_size, unconverted
+
+BYTES = 128
+"""Of a descriptor, which stands at a whole number of them."""
+
+PROGRAM_BYTES = 2 * BYTES
+"""Of the scratch of a launch that each program has for its own descriptors. The driver knows it
+too: slices of a launch may run beside one another (`runtime/drivers/cuda_commands.py`)."""
+
+_ALIGNMENT_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A factor as a matrix whose rows are runs in memory.
+
+    Attributes:
+        operand: its number.
+        offset: of the first element.
+        rows, depth: sizes.
+        stride: elements from row to row.
+    """
+
+    operand: int
+    offset: int
+    rows: Expr
+    depth: Expr
+    stride: int
+
+
+def matrix(kernel: Kernel, found: Product, name: str, axes: Sequence[Axis]) -> Matrix | None:
+    """A factor as a matrix of its rows or columns, by depth; None where it is none.
+
+    Args:
+        name: of the factor in the body of the sum.
+        axes: those of its rows, or of its columns.
+    """
+    load = unconverted({o.result: o for o in kernel.phases[0].body}, name)
+    if not found.narrow or not isinstance(load, Load) or load.bounded:
+        return None
+    operand = kernel.operands[load.operand]
+    layout = operand.layout
+    if layout.codes is not None or any(d.tile != 1 for d in layout.dimensions):
+        return None
+    used = [a for a in (*axes, *found.depth) if a.size != ONE]
+    single = [a.name for a in (*kernel.outer, *found.depth) if a.size == ONE]
+    offset = layout.element_offset(load.index).substitute(dict.fromkeys(single, 0))
+    if offset.names - {a.name for a in used}:
+        return None
+    stride, step = _flat_stride(offset, axes), _flat_stride(offset, found.depth)
+    origin = offset.substitute({a.name: 0 for a in used})
+    width = operand.dtype.size_bytes
+    if stride is None or step != 1 or not origin.is_constant:
+        return None
+    if stride * width % _ALIGNMENT_BYTES or origin.value * width % _ALIGNMENT_BYTES:
+        return None
+    return Matrix(load.operand, origin.value, flat_size(axes), flat_size(found.depth), stride)
+
+
+def _flat_stride(offset: Expr, axes: Sequence[Axis]) -> int | None:
+    """Elements between neighbours along axes that are flattened, where that is one number.
+
+    Only the outermost axis may be of a size that is not known.
+    """
+    stride: int | None = None
+    wanted: int | None = None
+    for axis in reversed(axes):
+        if axis.size == ONE:
+            continue
+        own = _step(offset, axis.name)
+        if own is None or (stride is not None and own != wanted):
+            return None
+        stride = own if stride is None else stride
+        wanted = own * axis.size.value if axis.size.is_constant else None
+    return stride
+
+
+def _step(offset: Expr, name: str) -> int | None:
+    """Elements of a step along an axis, where they are the same everywhere."""
+    found: int | None = None
+    for monomial, coefficient in offset.terms:
+        if any(name in atom_names(atom) for atom, _ in monomial):
+            if monomial != ((name, 1),):
+                return None
+            found = coefficient
+    return found

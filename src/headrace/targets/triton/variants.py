@@ -111,10 +111,10 @@ def _in_pieces(name: str, kernel: Kernel, how: How) -> list[Variant]:
     if size is not None:
         one = [_with_one_row(piece, size) for piece in pieces]
         found = [
-            _launches(f"{name}_one", one, kept, 1),
-            _launches(f"{name}_few", pieces, kept, _FEW_ROWS),
-            _launches(f"{name}_some", pieces, kept, _SOME_ROWS),
-            _launches(name, pieces, kept, _MANY_ROWS),
+            _launches(f"{name}_one", one, kept, 1, how),
+            _launches(f"{name}_few", pieces, kept, _FEW_ROWS, how),
+            _launches(f"{name}_some", pieces, kept, _SOME_ROWS // 2, how),
+            _launches(name, pieces, kept, _MANY_ROWS, how),
         ]
         limits = (1, _FEW_ROWS, _SOME_ROWS, None)
         if all(found):
@@ -152,7 +152,7 @@ def _launches(
     pieces: Sequence[Kernel],
     kept: Sequence[Operand],
     unknown_rows: int,
-    how: How = PLAIN,
+    how: How,
 ) -> tuple[TritonSource, ...] | None:
     """A function for each piece; None where only the naive emitter takes one of several."""
     found: list[TritonSource] = []

@@ -173,8 +173,7 @@ def compile_parts(
 
     found = chosen_targets(targets, numerics, precision)
     check_mode(pack, found)
-    imported = models.load(dims or {})
-    digest = models.digest()
+    imported, digest = models.load_hashed(dims or {})
     made = compile_to(
         imported, "hal", _options(found, level, numerics, precision, pack, inspection)
     )

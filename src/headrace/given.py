@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, Union
@@ -51,6 +52,17 @@ class Given:
         if len(digests) == 1:
             return digests[0][1]
         return hashlib.sha256(repr(digests).encode()).hexdigest()
+
+    def load_hashed(self, dims: Mapping[str, DimensionChoice]) -> tuple[Model, str]:
+        """`load` and `digest`. Of files at the same time, for hashing leaves the interpreter to
+        the import; a model in memory is changed by it.
+
+        Raises: as `load`.
+        """
+        with ThreadPoolExecutor(1) as thread:
+            hashed = thread.submit(self.digest) if self.files is not None else None
+            model = self.load(dims)
+        return model, self.digest() if hashed is None else hashed.result()
 
     def load(self, dims: Mapping[str, DimensionChoice]) -> Model:
         """The models in the tensor stage, as one.

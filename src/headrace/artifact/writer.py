@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 from headrace.artifact.container import (
     HEADER_BYTES,
@@ -100,9 +101,9 @@ def write_artifact(
     """Writes the `.hrx` at `path` and returns the module it holds.
 
     `weights` stand in order of first use. Each distinct source is evaluated once, in
-    the order of storage (`pool.storage_order`); of equal bytes one copy is stored. Only
-    one weight is in memory at a time. `progress(done_bytes, total_bytes)` is called as
-    bytes are written.
+    the order of storage (`pool.storage_order`); of equal bytes one copy is stored. While a
+    weight is written the next is evaluated and hashed by another thread, so two are in
+    memory at a time. `progress(done_bytes, total_bytes)` is called as bytes are written.
 
     Args:
         evaluate: gives a numpy array or a bytes-like object of `size_bytes` bytes.
@@ -179,6 +180,36 @@ def _append(file: IO[bytes], offset: int, data: bytes) -> Section:
     return Section(offset, len(data), hashlib.sha256(data).digest())
 
 
+_Key: TypeAlias = tuple[str, int, int]
+"""Source or bytes, `step_bytes`, `row_bytes`."""
+
+
+class _Ahead:
+    """The data of weights in order, each made while the one before is written."""
+
+    def __init__(
+        self,
+        thread: ThreadPoolExecutor,
+        make: Callable[[WeightSpec], tuple[memoryview, str]],
+        specs: Iterable[WeightSpec],
+    ) -> None:
+        self._thread = thread
+        self._make = make
+        self._specs = iter(specs)
+        self._coming = self._start()
+
+    def _start(self) -> Future[tuple[memoryview, str]] | None:
+        spec = next(self._specs, None)
+        return None if spec is None else self._thread.submit(self._make, spec)
+
+    def next(self) -> tuple[memoryview, str]:
+        """The bytes and digest of the next weight. Raises what making them raised."""
+        assert self._coming is not None
+        found = self._coming.result()
+        self._coming = self._start()
+        return found
+
+
 class _PoolWriter:
     """Streams weights into the file and hashes segments as they fill."""
 
@@ -193,8 +224,8 @@ class _PoolWriter:
         self._specs = specs
         self._evaluate = evaluate
         self._progress = progress
-        self._by_source: dict[tuple[str, int, int], tuple[int, str]] = {}
-        self._by_content: dict[tuple[str, int, int], int] = {}
+        self._by_source: dict[_Key, tuple[int, str]] = {}
+        self._by_content: dict[_Key, int] = {}
         # Equal sources are stored once, so they count once in what segments aim at.
         distinct = {self._key(s): s.size_bytes for s in specs}
         self._total = sum(distinct.values())
@@ -204,16 +235,27 @@ class _PoolWriter:
         self._segments = _SegmentHasher(self._layout)
 
     @staticmethod
-    def _key(spec: WeightSpec) -> tuple[str, int, int]:
+    def _key(spec: WeightSpec) -> _Key:
         """Equal bytes are shared only where they may be cut alike."""
         return spec.source.digest, spec.step_bytes, spec.row_bytes
 
     def write_all(self) -> tuple[Weight, ...]:
+        groups = storage_order(self._specs)
+        first = {
+            self._key(s): s for group in groups for s in map(self._specs.__getitem__, group)
+        }
+        with ThreadPoolExecutor(1) as thread:
+            ahead = _Ahead(thread, self._data, first.values())
+            return self._write_groups(groups, ahead)
+
+    def _write_groups(
+        self, groups: Sequence[Sequence[int]], ahead: _Ahead
+    ) -> tuple[Weight, ...]:
         found: dict[int, Weight] = {}
-        for group in storage_order(self._specs):
+        for group in groups:
             for index in group:
                 spec = self._specs[index]
-                offset, digest = self._store(spec)
+                offset, digest = self._store(spec, ahead)
                 found[index] = Weight(
                     spec.name,
                     offset,
@@ -228,17 +270,21 @@ class _PoolWriter:
             self._layout.close()
         return tuple(found[i] for i in range(len(self._specs)))
 
-    def _store(self, spec: WeightSpec) -> tuple[int, str]:
-        known = self._by_source.get(self._key(spec))
-        if known is not None:
-            return known
+    def _data(self, spec: WeightSpec) -> tuple[memoryview, str]:
+        """A weight's bytes and their digest."""
         data = _as_bytes(self._evaluate(spec.source))
         if data.nbytes != spec.size_bytes:
             raise error(
                 "HR9311",
                 f"weight '{spec.name}' has {data.nbytes} bytes, not {spec.size_bytes}",
             )
-        digest = hashlib.sha256(data).hexdigest()
+        return data, hashlib.sha256(data).hexdigest()
+
+    def _store(self, spec: WeightSpec, ahead: _Ahead) -> tuple[int, str]:
+        known = self._by_source.get(self._key(spec))
+        if known is not None:
+            return known
+        data, digest = ahead.next()
         content = (digest, spec.step_bytes, spec.row_bytes)
         offset = self._by_content.get(content)
         if offset is None:

@@ -50,12 +50,15 @@ class FileSource:
         """
         import numpy as np
 
-        with open(self.path, "rb") as file:
+        found = np.empty(self.shape, self.dtype.numpy_dtype)
+        data = found.reshape(-1).view(np.uint8).data
+        with open(self.path, "rb", buffering=0) as file:
             file.seek(self.offset_bytes)
-            data = bytearray(file.read(self.size_bytes))
-        if len(data) != self.size_bytes:
+            while data and (count := file.readinto(data)):
+                data = data[count:]
+        if data:
             raise ValueError(f"{self.path} is shorter than it was when it was imported")
-        return np.frombuffer(data, self.dtype.numpy_dtype).reshape(self.shape)
+        return found
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ Specification: https://github.com/onnx/onnx/blob/main/docs/IR.md. `load` reads a
 
 from __future__ import annotations
 
+import mmap
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,13 +21,19 @@ from headrace.base.errors import error
 from headrace.base.parameters import Source, array_source
 from headrace.base.symbols import Expr, as_expr
 from headrace.importers.onnx.dimensions import Dimensions
+from headrace.importers.onnx.file_layout import Place, light_model
 from headrace.importers.onnx.functions import FunctionTable
 from headrace.importers.onnx.graph import GraphImporter, Scope
 from headrace.importers.onnx.learnings import Learned
 from headrace.importers.onnx.nodes import require_text
 from headrace.importers.onnx.structures import Leaf, leaves_of, spread_results, value_of
 from headrace.importers.onnx.support import check_operators
-from headrace.importers.onnx.weights import element_dtype, tensor_source
+from headrace.importers.onnx.weights import (
+    StoredWeights,
+    element_dtype,
+    stored_source,
+    tensor_source,
+)
 from headrace.importers.options import DimensionChoice, ImportOptions, check_choices
 from headrace.ir.model import Model
 from headrace.ir.types import shape_of, tensor_type
@@ -47,19 +55,24 @@ def load(path: Path, options: ImportOptions | None = None) -> Model:
     from google.protobuf.message import DecodeError
     from onnx import ModelProto
 
+    model = ModelProto()
+    places: Mapping[int, Place] = {}
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            if not os.fstat(file.fileno()).st_size:
+                cure = "copy or export the file again"
+                raise error("HR1102", "the file is empty", at=str(path), helps=cure)
+            with (
+                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+                memoryview(mapped) as data,
+            ):
+                light = light_model(data)
+                places = light.places
+                model.ParseFromString(bytes(light.data))
     except OSError as wrong:
         raise error(
             "HR1101", f"the file cannot be read: {wrong.strerror}", at=str(path)
         ) from wrong
-    if not data:
-        raise error(
-            "HR1102", "the file is empty", at=str(path), helps="copy or export the file again"
-        )
-    model = ModelProto()
-    try:
-        model.ParseFromString(data)
     except DecodeError as wrong:
         raise error(
             "HR1102",
@@ -75,6 +88,7 @@ def load(path: Path, options: ImportOptions | None = None) -> Model:
         name=path.name,
         dimensions=chosen.dimensions,
         partial=chosen.partial,
+        stored=StoredWeights(path, places),
     )
 
 
@@ -87,6 +101,7 @@ def import_model(
     partial: bool = False,
     constants: Mapping[str, Any] | None = None,
     examples: Mapping[str, Any] | None = None,
+    stored: StoredWeights | None = None,
 ) -> Model:
     """Imports a parsed model.
 
@@ -98,6 +113,7 @@ def import_model(
         constants: inputs that always hold these arrays; they leave the signature, and
             may decide shapes.
         examples: of inputs that are sequences or optionals, see `structures`.
+        stored: weights of the graph whose bytes were not parsed.
 
     Raises:
         HeadraceError HR1xxx: it cannot be imported; HR0203: no such dimension.
@@ -108,7 +124,7 @@ def import_model(
     _check_names(model.graph, name)
     functions = FunctionTable({(_domain(f.domain), f.name): f for f in model.functions})
     check_operators(model, functions, opsets, name)
-    sources = _sources(model.graph, folder, name)
+    sources = _sources(model.graph, folder, name, stored)
     sources.update({n: array_source(a) for n, a in (constants or {}).items()})
     dims = Dimensions(dict(dimensions or {}))
     for _ in range(_ATTEMPTS):
@@ -174,11 +190,17 @@ def _check_names(graph: GraphProto, name: str) -> None:
                 made[output] = place
 
 
-def _sources(graph: GraphProto, folder: Path | None, name: str) -> dict[str, Source]:
+def _sources(
+    graph: GraphProto, folder: Path | None, name: str, stored: StoredWeights | None
+) -> dict[str, Source]:
     sources: dict[str, Source] = {}
-    for tensor in graph.initializer:
+    places = {} if stored is None else stored.places
+    for number, tensor in enumerate(graph.initializer):
         at = f"{name}: weight '{tensor.name}'"
-        sources[tensor.name] = tensor_source(tensor, folder, at)
+        if stored is not None and number in places:
+            sources[tensor.name] = stored_source(tensor, stored.path, places[number], at)
+        else:
+            sources[tensor.name] = tensor_source(tensor, folder, at)
     if graph.sparse_initializer:
         first = graph.sparse_initializer[0].values.name
         raise error("HR1110", "sparse weights are not supported", at=f"{name}: '{first}'")

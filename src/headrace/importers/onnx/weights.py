@@ -1,19 +1,22 @@
 """Tensors stored in or beside an ONNX file, as sources.
 
-External data is mapped where it stands: the file must lie inside the model's folder
-(symbolic links followed), and the place inside the file. In-file raw data is viewed
-without a copy.
+External data stays where it stands: the file must lie inside the model's folder
+(symbolic links followed), and the place inside the file. Large weights in the model's own
+file stay there too (`file_layout`).
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.dtypes import DType, from_numpy
 from headrace.base.errors import HeadraceError, error
 from headrace.base.parameters import FileSource, Source, array_source
+from headrace.importers.onnx.file_layout import Place
 
 if TYPE_CHECKING:
     from onnx import TensorProto
@@ -40,6 +43,19 @@ def element_dtype(code: int, at: str) -> DType:
         ) from None
 
 
+@dataclass(frozen=True)
+class StoredWeights:
+    """Weights whose bytes were left in the model's file.
+
+    Attributes:
+        path: of the file.
+        places: by the number of the graph's initializer.
+    """
+
+    path: Path
+    places: Mapping[int, Place]
+
+
 def tensor_source(tensor: TensorProto, folder: Path | None, at: str) -> Source:
     """Where the elements of a tensor come from.
 
@@ -54,19 +70,60 @@ def tensor_source(tensor: TensorProto, folder: Path | None, at: str) -> Source:
     """
     from onnx import TensorProto
 
-    kind = element_dtype(tensor.data_type, at)
-    shape = tuple(int(d) for d in tensor.dims)
-    if any(d < 0 for d in shape):
-        raise error("HR1111", f"tensor has the shape {list(shape)}", at=at)
+    kind, shape = _type(tensor, at)
     if tensor.data_location == TensorProto.EXTERNAL:
         return _external_source(tensor, kind, shape, folder, at)
     return array_source(_stored_array(tensor, kind, shape, at))
+
+
+def stored_source(tensor: TensorProto, path: Path, place: Place, at: str) -> Source:
+    """Where the elements of a tensor come from whose bytes are in the model's file.
+
+    Args:
+        tensor: without data.
+        path: of the file.
+        place: of the bytes in it.
+
+    Raises:
+        HeadraceError HR1110, HR1111: as `tensor_source`.
+    """
+    kind, shape = _type(tensor, at)
+    offset, length = place
+    expected = _stored_bytes(kind, shape)
+    if length != expected:
+        raise _misfit(length, expected, at)
+    if _is_packed(kind):
+        return array_source(_unpacked(tensor, path, offset, length, at))
+    return FileSource(os.path.realpath(path), offset, length, kind, shape)
 
 
 def tensor_array(tensor: TensorProto, folder: Path | None, at: str) -> Any:
     """The elements of a (small) tensor as a numpy array. Raises as `tensor_source`."""
     source = tensor_source(tensor, folder, at)
     return source.read() if isinstance(source, FileSource) else getattr(source, "array")  # noqa: B009
+
+
+def _type(tensor: TensorProto, at: str) -> tuple[DType, tuple[int, ...]]:
+    kind = element_dtype(tensor.data_type, at)
+    shape = tuple(int(d) for d in tensor.dims)
+    if any(d < 0 for d in shape):
+        raise error("HR1111", f"tensor has the shape {list(shape)}", at=at)
+    return kind, shape
+
+
+def _is_packed(kind: DType) -> bool:
+    """Whether ONNX stores several elements in a byte."""
+    return kind.kind != "bool" and kind.bits < 8
+
+
+def _stored_bytes(kind: DType, shape: tuple[int, ...]) -> int:
+    count = _element_count(shape)
+    return (count * kind.bits + 7) // 8 if _is_packed(kind) else count * kind.size_bytes
+
+
+def _misfit(size_bytes: int, expected_bytes: int, at: str) -> HeadraceError:
+    fact = f"tensor has {size_bytes} bytes of data, its shape needs {expected_bytes}"
+    return error("HR1111", fact, at=at)
 
 
 def _element_count(shape: tuple[int, ...]) -> int:
@@ -84,11 +141,7 @@ def _stored_array(tensor: TensorProto, kind: DType, shape: tuple[int, ...], at: 
         data = tensor.raw_data
         expected = _element_count(shape) * kind.size_bytes
         if len(data) != expected:
-            raise error(
-                "HR1111",
-                f"tensor has {len(data)} bytes of data, its shape needs {expected}",
-                at=at,
-            )
+            raise _misfit(len(data), expected, at)
         return np.frombuffer(data, kind.numpy_dtype).reshape(shape)
     try:
         return np.asarray(numpy_helper.to_array(tensor)).reshape(shape)
@@ -103,9 +156,7 @@ def _external_source(
 ) -> Source:
     fields = {str(entry.key): str(entry.value) for entry in tensor.external_data}
     path = _external_path(fields.get("location", ""), folder, at)
-    stored_bytes = (_element_count(shape) * kind.bits + 7) // 8
-    if kind.kind == "bool" or kind.bits >= 8:
-        stored_bytes = _element_count(shape) * kind.size_bytes
+    stored_bytes = _stored_bytes(kind, shape)
     try:
         offset = int(fields.get("offset", 0))
         length = int(fields.get("length", stored_bytes))
@@ -126,7 +177,7 @@ def _external_source(
             f"external data ends at byte {offset + length}, '{path.name}' has {available}",
             at=at,
         )
-    if kind.kind != "bool" and kind.bits < 8:
+    if _is_packed(kind):
         return array_source(_unpacked(tensor, path, offset, length, at))
     return FileSource(str(path), offset, length, kind, shape)
 

@@ -88,6 +88,7 @@ STEPS = (
     Step("stream", "stream-convert-from-flow", "tensors become resources with a lifetime"),
     Step("stream", "stream-materialize-copies", "first every copy that correctness needs"),
     Step("stream", "stream-elide-copies", "then those that nothing sees", _OPTIMISED),
+    Step("stream", "stream-emplace-parts", "parts of a concatenation where it wants them", _OPTIMISED, per_class=True),
     Step("stream", "stream-emplace-results", "results in place of operands that die", _OPTIMISED),
     Step("stream", "stream-elide-copies{state=true}", "state that no dispatch could write over", _OPTIMISED),
     Step("stream", "stream-inline-calls", "branches and loops become blocks of their function"),

@@ -180,6 +180,12 @@ class Target(Protocol):
         """Of `PRECISIONS` those that its products of f32 have."""
         ...
 
+    @property
+    def emplaces_parts(self) -> bool:
+        """Whether a part of a concatenation is better written in strides where it belongs
+        than copied there."""
+        ...
+
     def with_numerics(self, numerics: str) -> Target:
         """The same target that forms sums so (`NUMERICS`).
 

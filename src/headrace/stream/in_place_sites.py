@@ -1,6 +1,8 @@
-"""Dispatches whose kernel writes a result over an operand: their executables and bindings."""
+"""Dispatches whose kernel was rewritten to place a result: their executables and bindings."""
 
 from __future__ import annotations
+
+import re
 
 from xdsl.dialects.builtin import ModuleOp, SymbolRefAttr
 from xdsl.rewriter import Rewriter
@@ -41,18 +43,29 @@ class Executables:
         """The kernel of a site; None where its executable holds none."""
         return self._kernels.get((site.executable_name, site.export_name))
 
-    def reference(self, site: DispatchOp, kernel: Kernel) -> SymbolRefAttr:
-        """The entry point for a rewritten kernel; equal ones are shared."""
+    def leave(self, site: DispatchOp) -> None:
+        """Notes that a site is no more."""
+        self._left.add(site.executable_name)
+
+    def reference(
+        self, site: DispatchOp, kernel: Kernel, suffix: str = "in_place"
+    ) -> SymbolRefAttr:
+        """The entry point for a rewritten kernel; equal ones are shared. `suffix` goes
+        behind the names of a new one."""
         text = print_kernel(kernel)
         self._left.add(site.executable_name)
         if text not in self._made:
-            name = fresh_name(f"{site.executable_name}_in_place", self._names)
-            entry = f"{site.export_name}_in_place"
-            before = self._owners[site.executable_name]
-            made = make_executable(name, [(entry, kernel)], before.location)
-            block = before.parent_block()
+            # Rewritten twice, it is called as if once.
+            wished, entry = (
+                re.sub(rf"_{suffix}(_\d+)?$", "", name) + f"_{suffix}"
+                for name in (site.executable_name, site.export_name)
+            )
+            name = fresh_name(wished, self._names)
+            owner = self._owners[site.executable_name]
+            made = make_executable(name, [(entry, kernel)], owner.location)
+            block = owner.parent_block()
             assert block is not None
-            block.insert_op_after(made, before)
+            block.insert_op_after(made, owner)
             self._owners[name] = made
             self._kernels[name, entry] = kernel
             self._made[text] = SymbolRefAttr(name, [entry])

@@ -73,6 +73,11 @@ class CpuTarget:
         """See `Target.precisions`."""
         return frozenset({"ieee"})
 
+    @property
+    def emplaces_parts(self) -> bool:
+        """See `Target.emplaces_parts`."""
+        return True
+
     def with_numerics(self, numerics: str) -> CpuTarget:
         """See `Target`; `exact` adds in order."""
         return CpuTarget(replace(self.machine, ordered_sums=numerics == "exact"))

@@ -90,6 +90,11 @@ class TritonTarget:
         """See `TunedTarget.problem`."""
         return problem(kernel, self._how)
 
+    @property
+    def emplaces_parts(self) -> bool:
+        """Not measured yet."""
+        return False
+
     def with_numerics(self, numerics: str) -> TritonTarget:
         """See `Target`; there is `fast` only."""
         without_exact_numerics(self.name, numerics)

@@ -57,6 +57,11 @@ class VulkanTarget:
         """See `Target.precisions`."""
         return frozenset({"ieee"})
 
+    @property
+    def emplaces_parts(self) -> bool:
+        """Not measured yet."""
+        return False
+
     def with_numerics(self, numerics: str) -> VulkanTarget:
         """See `Target`; there is `fast` only."""
         without_exact_numerics(self.name, numerics)

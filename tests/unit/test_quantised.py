@@ -160,3 +160,47 @@ def test_factors_are_as_narrow_as_the_target_multiplies_fast(tmp_path: Path) -> 
     assert "f32" in text_of(model, words, "exact").partition(" -> ")[0]
     grouped, _, _ = dequantised_convolution(tmp_path, groups=4)
     assert "f32" in text_of(grouped, vnni).partition(" -> ")[0]
+    depthwise, _, _ = dequantised_convolution(tmp_path, groups=8)
+    assert text_of(depthwise, vnni).startswith("(tensor<1x8x7x6xi16>, tensor<16x1x3x3xi8>)")
+
+
+def test_bytes_with_zero_points_of_zero_are_multiplied_as_they_are(tmp_path: Path) -> None:
+    """As behind a Relu, the weight's zero points one an output channel, more than are inlined."""
+    x, w = bytes_of(np.uint8, 1, 8, 5, 5), bytes_of(np.int8, 1200, 8, 1, 1)
+    names = ["x", "xs", "xz", "w", "ws", "wz", "ys", "yz"]
+    model = saved(
+        tmp_path,
+        [helper.make_node("QLinearConv", names, ["y"])],
+        (UNSIGNED, *x.shape),
+        (UNSIGNED, 1, 1200, 5, 5),
+        xs=np.float32(1),
+        xz=np.uint8(0),
+        w=w,
+        ws=np.ones(1200, np.float32),
+        wz=np.zeros(1200, np.int8),
+        ys=np.float32(256),
+        yz=np.uint8(128),
+    )
+    words = make("cpu:x86-64-v3")
+    vnni = replace(words, machine=replace(words.machine, byte_features=("avxvnni",)))
+    assert text_of(model, vnni).startswith("(tensor<1x8x5x5xui8>, tensor<1200x8x1x1xi8>)")
+    sums = np.einsum("nchw,oc->nohw", x.astype(np.int64), w[:, :, 0, 0].astype(np.int64))
+    assert (answer(model, "cpu:native", x) == rounded(sums / 256, 128, np.uint8)).all()
+
+
+def test_the_scale_of_a_result_does_not_go_into_quantised_weights(tmp_path: Path) -> None:
+    """No activation between Conv and QuantizeLinear: what divides its result divides no weight."""
+    dequantised, _, _ = dequantised_convolution(tmp_path)
+    proto = onnx.load(dequantised)
+    proto.graph.node[-1].output[0] = "sums"
+    node = helper.make_node("QuantizeLinear", ["sums", "ys", "yz"], ["y"])
+    proto.graph.node.append(node)
+    proto.graph.initializer.extend(
+        [
+            numpy_helper.from_array(np.float32(0.7), "ys"),
+            numpy_helper.from_array(np.uint8(9), "yz"),
+        ]
+    )
+    proto.graph.output[0].type.tensor_type.elem_type = UNSIGNED
+    onnx.save(proto, dequantised)
+    assert "f32" not in text_of(dequantised, make("cpu:x86-64-v3"))

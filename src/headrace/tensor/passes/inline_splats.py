@@ -19,6 +19,9 @@ from headrace.tensor import dialect as d
 from headrace.tensor.rewrite import RewriteBuilder, functions
 from headrace.tensor.sources import source_of
 
+_USERS = (d.ElementwiseOp, d.ReshapeOp, d.BroadcastInDimOp)
+"""Elementwise operations, and what spreads zero points and scales out before them."""
+
 
 @dataclass(frozen=True)
 class InlineSplats(Pass):
@@ -33,7 +36,7 @@ class InlineSplats(Pass):
 
 def _inline(operation: d.ParameterOp, model: Model) -> None:
     number = _splat(operation, model)
-    uses = [u for u in operation.result.uses if isinstance(u.operation, d.ElementwiseOp)]
+    uses = [u for u in operation.result.uses if isinstance(u.operation, _USERS)]
     if number is None or not uses:
         return
     builder = RewriteBuilder(operation).standing_for(operation)

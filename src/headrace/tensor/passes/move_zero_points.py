@@ -3,7 +3,8 @@
 Integers wrap, so this is exact whatever the sums are. `x - z` needs 9 bits, so it is stored and
 multiplied in 16; `x` stays as it is, and the sums over a weight's columns are known before the
 model runs. What a convolution pads with, 0 for `x - z`, is then `z`. Only one zero point for all of
-`x`, and weights that are stored and have 8 bits themselves.
+`x`, and weights that are stored and have 8 bits themselves. Where zero points are 0, bytes are
+multiplied as they are.
 """
 
 from __future__ import annotations
@@ -84,22 +85,29 @@ def _sums(b: RewriteBuilder, weight: SSAValue, dimensions: Sequence[int]) -> SSA
 
 
 def _move(operation: Product) -> None:
-    less = owner(operation.lhs)
-    if dtype_of(operation.result) != I32 or not isinstance(less, d.SubtractOp):
+    if dtype_of(operation.result) != I32:
         return
-    number, weight = _bytes_of(less.lhs), _bytes_of(operation.rhs)
-    spread = owner(less.rhs)
-    if number is None or weight is None or not isinstance(spread, d.BroadcastInDimOp):
+    value, offset = operation.lhs, None
+    less = owner(value)
+    if isinstance(less, d.SubtractOp) and not is_zero(less.rhs):
+        value, offset = less.lhs, less.rhs
+    number, weight = _bytes_of(value), _bytes_of(operation.rhs)
+    if number is None or weight is None:
+        return
+    b = RewriteBuilder(operation)
+    if offset is None:
+        if number is not operation.lhs or weight is not operation.rhs:
+            replace(operation, [with_factors(b, operation, number, weight, I32)])
+        return
+    spread = owner(offset)
+    if not isinstance(spread, d.BroadcastInDimOp) or shape_of(spread.operand):
         return
     zero = spread.operand
-    if shape_of(zero) or is_zero(zero):
-        return
     if isinstance(operation, d.ConvolutionOp) and (
         integer_list(operation.feature_group_count) != [1]
         or any(n != 1 for n in integer_list(operation.lhs_dilation))
     ):
         return
-    b = RewriteBuilder(operation)
     padded = True
     if isinstance(operation, d.ConvolutionOp):
         low, high = operation.padding_low.exprs, operation.padding_high.exprs

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from xdsl.ir import SSAValue
 
 from headrace.base.dtypes import F32, I8, I16, I32, UI8
-from headrace.base.symbols import product
+from headrace.base.symbols import ONE, product
 from headrace.ir.model import Model
 from headrace.ir.passes import Pass
 from headrace.ir.types import dtype_of, shape_of
@@ -83,13 +83,18 @@ def _factor(value: SSAValue) -> _Factor | None:
     return _Factor(number, zero, spread.operand, axes[0] if axes else None)
 
 
+def _is_fast(operation: d.ConvolutionOp) -> bool:
+    """Whether integers are no slower than f32: sums over groups of several channels have
+    register tiles of f32 alone, those of one channel have none."""
+    groups = integer_list(operation.feature_group_count)[0]
+    return groups == 1 or shape_of(operation.rhs)[1] == ONE
+
+
 def _multiply(operation: Product) -> None:
     if dtype_of(operation.result) != F32 or dtype_of(operation.lhs) != F32:
         return
-    if isinstance(operation, d.ConvolutionOp) and integer_list(
-        operation.feature_group_count
-    ) != [1]:
-        return  # sums of few terms, which have no register tiles of integers
+    if isinstance(operation, d.ConvolutionOp) and not _is_fast(operation):
+        return
     left, right = _factor(operation.lhs), _factor(operation.rhs)
     if left is None or right is None or left.axis is not None:
         return

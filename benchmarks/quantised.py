@@ -1,9 +1,11 @@
-"""Single quantised products and convolutions beside onnxruntime in the same process, in turn.
+"""Quantised products, convolutions and models beside onnxruntime in the same process, in turn.
 
-    python benchmarks/quantised.py [--target cpu:native]
+    python benchmarks/quantised.py [--target cpu:native] [--folder FOLDER]
 
-Prints a table in Markdown for `docs/measured/cpu.md`: medians of calls in alternating blocks, two
-threads each, and by how many units the answers differ at most.
+Prints tables in Markdown for `docs/measured/cpu.md`: medians of calls in alternating blocks, two
+threads each, and by how many units the answers differ at most. With a folder of `models.py`'s
+models, MobileNetV2 and ResNet-50 too, as onnxruntime quantises them: each output channel of a
+weight by itself, activations after four seeded inputs.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
 import headrace
+from models import MODELS
 
 BLOCK_S, BLOCKS, THREADS = 0.25, 4, 2
 UNSIGNED = TensorProto.UINT8
@@ -105,35 +108,107 @@ def times_us(call: Callable[[], Any]) -> list[float]:
     return found
 
 
-def measure(name: str, made: Any, target: str, folder: Path) -> None:
-    path = folder / "m.onnx"
-    onnx.save(made, path)
-    module = headrace.load(
-        headrace.compile(path, folder / "m.hrx", targets=[target]), threads=THREADS
-    )
+def medians_us(
+    path: Path, target: str, inputs: dict[str, Any]
+) -> tuple[float, float, Any, Any]:
+    """Headrace's and onnxruntime's time of a call, and their answers."""
+    compiled = headrace.compile(path, path.with_suffix(".hrx"), targets=[target])
     options = ort.SessionOptions()
     options.intra_op_num_threads = THREADS
     session = ort.InferenceSession(path, options)
-    shape = session.get_inputs()[0].shape
-    x = np.random.default_rng(1).integers(0, 256, shape).astype(np.uint8)
-    ours, theirs = module(x)[0], session.run(None, {"x": x})[0]
-    apart = np.abs(ours.astype(np.int64) - theirs.astype(np.int64)).max()
-    blocks = [
-        (times_us(lambda: module(x)), times_us(lambda: session.run(None, {"x": x})))
-        for _ in range(BLOCKS)
-    ]
+    with headrace.load(compiled, threads=THREADS) as module:
+        ours, theirs = np.array(module(**inputs)[0]), session.run(None, inputs)[0]
+        blocks = [
+            (times_us(lambda: module(**inputs)), times_us(lambda: session.run(None, inputs)))
+            for _ in range(BLOCKS)
+        ]
     a, b = (statistics.median(t for block in blocks for t in block[n]) for n in (0, 1))
+    return a, b, ours, theirs
+
+
+def measure(name: str, made: Any, target: str, folder: Path) -> None:
+    path = folder / "m.onnx"
+    onnx.save(made, path)
+    shape = [d.dim_value for d in made.graph.input[0].type.tensor_type.shape.dim]
+    x = np.random.default_rng(1).integers(0, 256, shape).astype(np.uint8)
+    a, b, ours, theirs = medians_us(path, target, {"x": x})
+    apart = np.abs(ours.astype(np.int64) - theirs.astype(np.int64)).max()
     print(f"| {name} | {a:.0f} us | {b:.0f} us | {a / b:.2f} | {apart} |", flush=True)
+
+
+WHOLE = ("mobilenet_v2", "resnet50")
+FORMATS = ("QDQ", "QOperator")
+
+
+def quantised(source: Path, name: str, kind: str, folder: Path) -> Path:
+    """A model of `models.py` quantised by onnxruntime."""
+    from onnxruntime.quantization import (
+        CalibrationDataReader,
+        QuantFormat,
+        QuantType,
+        quantize_static,
+    )
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class Seeded(CalibrationDataReader):
+        def __init__(self) -> None:
+            self._left = iter(range(4))
+
+        def get_next(self) -> dict[str, Any] | None:
+            seed = next(self._left, None)
+            return None if seed is None else MODELS[name].inputs(seed)
+
+    prepared, made = folder / "prepared.onnx", folder / f"{name}.{kind}.onnx"
+    quant_pre_process(source, prepared, skip_symbolic_shape=True)
+    quantize_static(
+        prepared,
+        made,
+        Seeded(),
+        quant_format=QuantFormat[kind],
+        per_channel=True,
+        activation_type=QuantType.QUInt8,
+        weight_type=QuantType.QInt8,
+    )
+    return made
+
+
+def measure_whole(models: Path, target: str, folder: Path) -> None:
+    """Apart: of the largest value; f32: onnxruntime's answer of the model before."""
+    print(
+        f"\n| {target} | headrace | onnxruntime | ratio | apart | from f32 | onnxruntime's from f32 |"
+        "\n|---|---|---|---|---|---|---|"
+    )
+    for name in WHOLE:
+        source, inputs = models / f"{name}.onnx", MODELS[name].inputs(5)
+        exact = ort.InferenceSession(source).run(None, inputs)[0]
+        scale = np.abs(exact).max()
+        for kind in FORMATS:
+            path = quantised(source, name, kind, folder)
+            a, b, ours, theirs = medians_us(path, target, inputs)
+            apart, own, peer = (
+                np.abs(x - y).max() / scale
+                for x, y in ((ours, theirs), (ours, exact), (theirs, exact))
+            )
+            print(
+                f"| {name}, {kind} | {a / 1e3:.2f} ms | {b / 1e3:.2f} ms | {a / b:.2f} "
+                f"| {apart:.3f} | {own:.3f} | {peer:.3f} |",
+                flush=True,
+            )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--target", default="cpu:native")
-    target = parser.parse_args().target
-    print(f"| {target} | headrace | onnxruntime | ratio | apart |\n|---|---|---|---|---|")
+    parser.add_argument("--folder", type=Path, help="where models.py's models are")
+    options = parser.parse_args()
+    print(
+        f"| {options.target} | headrace | onnxruntime | ratio | apart |\n|---|---|---|---|---|"
+    )
     with tempfile.TemporaryDirectory() as folder:
         for name, made in cases().items():
-            measure(name, made, target, Path(folder))
+            measure(name, made, options.target, Path(folder))
+        if options.folder is not None:
+            measure_whole(options.folder, options.target, Path(folder))
 
 
 if __name__ == "__main__":

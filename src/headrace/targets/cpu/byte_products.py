@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from headrace.targets.cpu.integer_products import extended
+from headrace.targets.cpu.integer_products import Terms, extended
 from headrace.targets.cpu.ir_text import (
     Function,
     Value,
     constant,
-    integer,
     vector_type,
     width_of,
 )
@@ -30,7 +30,6 @@ _DOT_PRODUCTS = {8: "llvm.x86.avx512.vpdpbusd.256", 4: "llvm.x86.avx512.vpdpbusd
 
 _TERMS = 4
 _UNROLL = 16
-_PREFETCH_BYTES = 512
 _PANEL_BYTES = 16
 _HIGH_BYTE, _HIGH_BITS = -0x80, -0x7F7F7F80
 """0x80 in a byte and in each of four."""
@@ -64,33 +63,15 @@ class ByteTile:
     ) -> list[Value]:
         """The sums with `size` more terms; see `products.Tile.add`."""
         f, count = self.function, len(sums)
-        acc = list(sums)
+        before = list(sums)
         if self._flips:
-            acc += zeros(1, self.pieces, 0, "i32")
-        whole = size - size % _UNROLL
-
-        def unrolled(k: Value, carried: list[Value]) -> list[Value]:
-            self._prefetch(rights, k)
-            for first in range(0, _UNROLL, _TERMS):
-                carried = self._terms(lefts, rights, f.add(k, first), _TERMS, carried)
-            return carried
-
-        acc = f.loop(0, whole, _UNROLL, unrolled, acc)
-        for first in range(whole, size, _TERMS):
-            acc = self._terms(lefts, rights, integer(first), min(_TERMS, size - first), acc)
+            before += zeros(1, self.pieces, 0, "i32")
+        terms = Terms(f, self.right, _TERMS, _UNROLL, _PANEL_BYTES)
+        acc = terms.run(rights, size, partial(self._terms, lefts, rights), before)
         over = acc[count:]
         if not over:
             return acc
         return [f.sub(total, over[n % len(over)]) for n, total in enumerate(acc[:count])]
-
-    def _prefetch(self, rights: Mapping[int, Value], k: Value) -> None:
-        f, step = self.function, self.right.step
-        if step.constant is None or step.constant > _PANEL_BYTES:
-            return
-        for pointer in rights.values():
-            start = f.offset(pointer, f.mul(k, step))
-            for line in range(0, _UNROLL * step.constant, 64):
-                f.prefetch(f.offset(start, _PREFETCH_BYTES + line))
 
     def _terms(
         self,

@@ -1,4 +1,7 @@
-"""Sums of products of narrow integers in registers: exact, two terms at a time.
+"""Sums of products of narrow integers in registers: exact, some terms at a time.
+
+`Terms` is the loop over terms, `IntegerTile` two of them an instruction; four bytes an
+instruction are in `byte_products.py`.
 
 i8, u8 and i16 are all i16 once they are widened, and `pmaddwd` multiplies pairs of i16 and
 adds the two products in i32: 32 multiply-adds an instruction with AVX2, twice the f32 rate.
@@ -10,8 +13,10 @@ widened once a tile and run, so that a pair of its terms is one broadcast of 32 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
 
 from headrace.base.dtypes import DType
 from headrace.targets.cpu.ir_text import Function, Value, constant, integer, vector_type
@@ -22,6 +27,8 @@ _MULTIPLY_PAIRS = {8: "llvm.x86.avx2.pmadd.wd", 4: "llvm.x86.sse2.pmadd.wd"}
 
 _TERM_BYTES = 2
 _PREFETCH_BYTES = 512
+
+_Step: TypeAlias = Callable[[Value, int, Sequence[Value]], list[Value]]
 
 
 def extended(f: Function, dtype: DType, raw: Value, element: str) -> Value:
@@ -48,6 +55,52 @@ def widen_row(f: Function, strip: Strip, source: Value, target: Value, size: int
 
 
 @dataclass(frozen=True)
+class Terms:
+    """The loop over the terms of one register tile's sums.
+
+    Attributes:
+        function: where the code goes.
+        right: how the right operand's elements follow each other.
+        at_once: terms that one step takes.
+        unrolled: terms that are written out.
+        most_bytes: the longest step of the right operand that is fetched ahead.
+    """
+
+    function: Function
+    right: Strip
+    at_once: int
+    unrolled: int
+    most_bytes: int
+
+    def run(
+        self, rights: Mapping[int, Value], size: int, step: _Step, sums: Sequence[Value]
+    ) -> list[Value]:
+        """The sums with `size` more terms, `step(first term, terms, sums)` by step."""
+        f = self.function
+        whole = size - size % self.unrolled
+
+        def unrolled(k: Value, carried: list[Value]) -> list[Value]:
+            self._prefetch(rights, k)
+            for first in range(0, self.unrolled, self.at_once):
+                carried = step(f.add(k, first), self.at_once, carried)
+            return carried
+
+        acc = f.loop(0, whole, self.unrolled, unrolled, list(sums))
+        for first in range(whole, size, self.at_once):
+            acc = step(integer(first), min(self.at_once, size - first), acc)
+        return acc
+
+    def _prefetch(self, rights: Mapping[int, Value], k: Value) -> None:
+        f, step = self.function, self.right.step
+        if step.constant is None or step.constant > self.most_bytes:
+            return
+        for pointer in rights.values():
+            start = f.offset(pointer, f.mul(k, step))
+            for line in range(0, self.unrolled * step.constant, 64):
+                f.prefetch(f.offset(start, _PREFETCH_BYTES + line))
+
+
+@dataclass(frozen=True)
 class IntegerTile:
     """The sums of one register tile.
 
@@ -70,26 +123,8 @@ class IntegerTile:
         sums: Sequence[Value],
     ) -> list[Value]:
         """The sums with `size` more terms; see `products.Tile.add`."""
-        f = self.function
-        whole = size - size % UNROLL
-
-        def unrolled(k: Value, carried: list[Value]) -> list[Value]:
-            self._prefetch(rights, k)
-            for first in range(0, UNROLL, 2):
-                carried = self._pair(lefts, rights, f.add(k, first), 2, carried)
-            return carried
-
-        acc = f.loop(0, whole, UNROLL, unrolled, list(sums))
-        for first in range(whole, size, 2):
-            acc = self._pair(lefts, rights, integer(first), min(2, size - first), acc)
-        return acc
-
-    def _prefetch(self, rights: Mapping[int, Value], k: Value) -> None:
-        f, step = self.function, self.right.step
-        if step.constant is None or step.constant > 64:
-            return
-        for pointer in rights.values():
-            f.prefetch(f.offset(f.offset(pointer, f.mul(k, step)), _PREFETCH_BYTES))
+        terms = Terms(self.function, self.right, 2, UNROLL, 64)
+        return terms.run(rights, size, partial(self._pair, lefts, rights), sums)
 
     def _pair(
         self,

@@ -33,6 +33,7 @@ _V3 = (
 _GENERIC = ("cmov", "cx8", "fxsr", "mmx", "sse", "sse2")
 
 _AVX512_VNNI = frozenset({"avx512f", "avx512bw", "avx512vl", "avx512vnni"})
+_AVX_VNNI = ("avxvnni",)
 
 TRIPLE = "x86_64-unknown-linux-gnu"
 """The one platform that is emitted."""
@@ -50,6 +51,8 @@ class Machine:
         vector_bits: the width of the vectors that kernels use.
         byte_features: what kernels that multiply bytes (`byte_products`) ask for beside;
             empty where they cannot.
+        byte_variants: the same of CPUs of this model that have more than it says: such
+            kernels are made for each of them too, best first.
         ordered_sums: whether every sum is one chain in a set order (`--numerics exact`):
             no Winograd, no partial sums. See `docs/numerics.md`.
         table: measured schedules.
@@ -61,6 +64,7 @@ class Machine:
     features: tuple[str, ...]
     vector_bits: int
     byte_features: tuple[str, ...] = ()
+    byte_variants: tuple[tuple[str, ...], ...] = ()
     ordered_sums: bool = False
     table: Table = NO_TABLE
 
@@ -81,6 +85,18 @@ class Machine:
         features = tuple(sorted({*self.features, *self.byte_features}))
         return replace(self, llvm_features=f"{self.llvm_features},{flags}", features=features)
 
+    @property
+    def multiplies_bytes(self) -> bool:
+        """Whether some code for it does."""
+        return bool(self.byte_features or self.byte_variants)
+
+    @property
+    def with_bytes(self) -> tuple[Machine, ...]:
+        """The CPUs of `byte_variants`."""
+        return tuple(
+            replace(self, byte_features=found, byte_variants=()) for found in self.byte_variants
+        )
+
     def has(self, feature: str) -> bool:
         """Whether the code may use that feature (`fma`, `f16c`, `sse4.1`)."""
         return feature in self.features
@@ -98,7 +114,8 @@ def machine(name: str) -> Machine:
         HeadraceError HR0xxx: no such CPU, or `native` on another platform.
     """
     if name == "x86-64-v3":
-        return Machine(name, "x86-64-v3", "", _V3, 256)
+        variants = (tuple(sorted(_AVX512_VNNI)), _AVX_VNNI)
+        return Machine(name, "x86-64-v3", "", _V3, 256, byte_variants=variants)
     if name == "generic":
         return Machine(name, "x86-64", "", _GENERIC, 128)
     if name == "native":
@@ -141,4 +158,4 @@ def _byte_features(host: frozenset[str]) -> tuple[str, ...]:
     if host >= _AVX512_VNNI:
         # Shuffles of bytes across a register; without them a few shuffles more.
         return tuple(sorted(_AVX512_VNNI | ({"avx512vbmi"} & host)))
-    return ("avxvnni",) if {"avx2", "fma", "avxvnni"} <= host else ()
+    return _AVX_VNNI if {"avx2", "fma", "avxvnni"} <= host else ()

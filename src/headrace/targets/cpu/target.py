@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from headrace.kernel.description import Kernel
 from headrace.kernel.target import Code, LayoutWish, Specialisation
@@ -39,6 +40,19 @@ def _families(kernel: Kernel) -> tuple[Family, ...]:
     return (naive,) if any(p.serial for p in kernel.phases) else FAMILIES
 
 
+def _schedule(kernel: Kernel, machine: Machine) -> tuple[Family, Any]:
+    """The first family that takes a kernel, and how."""
+    for family in _families(kernel):
+        schedule = family.match(kernel, machine)
+        if schedule is not None:
+            return family, schedule
+    raise AssertionError("the naive family takes every kernel")
+
+
+def _multiplies_bytes(schedule: object) -> bool:
+    return isinstance(schedule, ContractPlan) and schedule.in_bytes
+
+
 @dataclass(frozen=True)
 class CpuTarget:
     """`cpu:native`, `cpu:x86-64-v3` or `cpu:generic`."""
@@ -60,8 +74,8 @@ class CpuTarget:
 
     @property
     def factor_bits(self) -> frozenset[int]:
-        """16: `pmaddwd` is in SSE2. 8 where there is VNNI."""
-        return frozenset({16, 8} if self.machine.byte_features else {16})
+        """16: `pmaddwd` is in SSE2. 8 where there is VNNI, or may be."""
+        return frozenset({16, 8} if self.machine.multiplies_bytes else {16})
 
     @property
     def fuses_narrow_rows(self) -> bool:
@@ -119,8 +133,15 @@ class CpuTarget:
         return {}
 
     def translate(self, name: str, kernel: Kernel) -> Code:
-        """An ELF object with the kernel's functions; see `entry.py` for their ABI."""
-        return self._translate(name, kernel, listing=False)
+        """An ELF object with the kernel's functions; see `entry.py` for their ABI. Products of
+        bytes have one for each kind of CPU that may multiply them."""
+        plain = self._translate(name, kernel, listing=False)
+        made = [
+            CpuTarget(machine)._translate(name, kernel, listing=False)
+            for machine in self.machine.with_bytes
+            if _multiplies_bytes(_schedule(kernel, machine)[1])
+        ]
+        return replace(made[0], others=(*made[1:], plain)) if made else plain
 
     def listing(self, name: str, kernel: Kernel) -> str:
         """The assembly of `translate`, for `inspect --disassemble`."""
@@ -135,14 +156,10 @@ class CpuTarget:
     ) -> tuple[Module, tuple[Specialisation, ...], Machine]:
         """The kernel's module, its specialisations, and what CPU it is for."""
         symbol = re.sub(r"[^A-Za-z0-9_.]", "_", name)
-        for family in _families(kernel):
-            schedule = family.match(kernel, self.machine)
-            if schedule is not None:
-                module, cpu = Module(), self.machine
-                if isinstance(schedule, ContractPlan) and schedule.in_bytes:
-                    cpu = cpu.for_bytes
-                return module, family.emit(module, symbol, kernel, schedule, cpu), cpu
-        raise AssertionError("the naive family takes every kernel")
+        family, schedule = _schedule(kernel, self.machine)
+        cpu = self.machine.for_bytes if _multiplies_bytes(schedule) else self.machine
+        module = Module()
+        return module, family.emit(module, symbol, kernel, schedule, cpu), cpu
 
     def _translate(self, name: str, kernel: Kernel, *, listing: bool) -> Code:
         module, specialisations, cpu = self._emit(name, kernel)

@@ -17,6 +17,7 @@ from llvmlite import binding
 
 from headrace.kernel.description import Kernel
 from headrace.kernel.target import Code, Specialisation
+from headrace.runtime.drivers.cpu_link import host_features
 from headrace.targets.cpu.target import CpuTarget, make
 
 NATIVE = make("cpu:x86-64-v3")
@@ -47,7 +48,9 @@ class Linked:
 
     def __init__(self, kernel: Kernel, target: CpuTarget = NATIVE, name: str = "k") -> None:
         self.kernel = kernel
-        self.code = target.translate(name, kernel)
+        made = target.translate(name, kernel)
+        here = host_features()
+        self.code = next(c for c in (made, *made.others) if here.issuperset(c.features))
         self._engine = link(self.code)
 
     def family(self, dims: Mapping[str, int]) -> str:

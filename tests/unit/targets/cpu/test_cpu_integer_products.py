@@ -111,6 +111,9 @@ def run(kernel: Kernel, target: Any, dims: Any = None, extreme: bool = False) ->
     return linked.family(dims)
 
 
+WORDS = replace(NATIVE, machine=replace(NATIVE.machine, byte_variants=()))
+"""Every AVX2."""
+
 VNNI = make("cpu:native")
 """This machine, which multiplies bytes if it can."""
 
@@ -118,7 +121,7 @@ needs_vnni = pytest.mark.skipif(not VNNI.machine.byte_features, reason="this CPU
 TARGETS = pytest.mark.parametrize(
     "target",
     [
-        pytest.param(NATIVE, id="v3"),
+        pytest.param(WORDS, id="v3"),
         pytest.param(GENERIC, id="generic"),
         pytest.param(VNNI, id="vnni", marks=needs_vnni),
     ],
@@ -180,8 +183,8 @@ def test_convolution(channels: int, outputs: int, target: Any) -> None:
 
 def test_pairs_of_terms_are_multiplied_by_one_instruction() -> None:
     """And nothing is multiplied one by one."""
-    kernel = with_wishes(product(64, 64, 64), NATIVE)
-    listing = NATIVE.listing("k", kernel)
+    kernel = with_wishes(product(64, 64, 64), WORDS)
+    listing = WORDS.listing("k", kernel)
     assert sum("vpmaddwd" in line and "%ymm" in line for line in listing.splitlines()) >= 24
     assert "vpmulld" not in listing
     assert "pmaddwd" in GENERIC.listing("k", with_wishes(product(64, 64, 64), GENERIC))
@@ -199,7 +202,7 @@ def test_four_bytes_are_multiplied_by_one_instruction(
     features: tuple[str, ...], needed: set[str]
 ) -> None:
     """And the code says what it asks for; products of wider integers ask for nothing."""
-    target = replace(NATIVE, machine=replace(NATIVE.machine, byte_features=features))
+    target = replace(WORDS, machine=replace(WORDS.machine, byte_features=features))
     kernel = with_wishes(product(64, 64, 64), target)
     listing = target.listing("k", kernel)
     assert sum("vpdpbusd" in line and "%ymm" in line for line in listing.splitlines()) >= 48
@@ -211,12 +214,21 @@ def test_four_bytes_are_multiplied_by_one_instruction(
     assert words.features == NATIVE.machine.features
 
 
+def test_code_for_every_avx2_has_variants_that_multiply_bytes() -> None:
+    """The best first, and the one that every AVX2 runs last; wider products have one alone."""
+    made = NATIVE.translate("k", with_wishes(product(64, 64, 64), NATIVE))
+    asked = [set(c.features) - set(NATIVE.machine.features) for c in (made, *made.others)]
+    assert asked == [{"avx512bw", "avx512f", "avx512vl", "avx512vnni"}, {"avxvnni"}, set()]
+    assert len({c.data for c in (made, *made.others)}) == 3
+    assert not NATIVE.translate("k", with_wishes(product(64, 64, 64, I16), NATIVE)).others
+
+
 def test_sums_that_wait_in_scratch_are_for_floats() -> None:
     """A long sum of integers stays in registers: its panels are a quarter as large."""
-    kernel = with_wishes(product(64, 64, 4096), NATIVE)
-    (launch,) = NATIVE.translate("k", kernel).specialisations[0].launches
+    kernel = with_wishes(product(64, 64, 4096), WORDS)
+    (launch,) = WORDS.translate("k", kernel).specialisations[0].launches
     assert launch.scratch_bytes.value == 6 * 4096 * 2
-    assert run(kernel, NATIVE, extreme=True) == "contract"
+    assert run(kernel, WORDS, extreme=True) == "contract"
 
 
 def test_wide_integers_have_no_panels() -> None:

@@ -175,14 +175,14 @@ def _weight_tiles(rows: int, columns: int, depth: int, batch: int, width_bytes: 
 _BYTES_EACH = 108e3
 """Into the shared memory of one multiprocessor, in a microsecond."""
 
-_NEW_BYTES_EACH = 34e3
+_NEW_BYTES_EACH = 37e3
 """Of those from memory, where all multiprocessors read at once."""
 
 _OPERATIONS_EACH = (5.1e6, 6.1e6)
 """Of 16-bit factors on one multiprocessor in a microsecond: threads that copy, descriptors."""
 
-_LAUNCH = (2.1, 3.8)
-"""Until the first tile is being multiplied, and after the last: with descriptors to be made."""
+_LAUNCH = (1.6, 3.3)
+"""Until factors are on their way, and after the last tile; with descriptors to be made."""
 
 _ROUND = 0.02
 """Of waiting in every round over the depth."""
@@ -212,5 +212,7 @@ def microseconds(
     new = (tiles.rows / wide + tiles.columns / high) * tiles.depth * width_bytes
     one = max(bytes_in / _BYTES_EACH, new / _NEW_BYTES_EACH, 2 * area * tiles.depth / rate)
     rounds = -(-depth // tiles.depth)
+    filling = bytes_in * min(tiles.stages - 1, rounds) / _BYTES_EACH
     storing = area * 2 / _STORED_EACH * (0.3 if together > 1 or tiles.programs else 1)
-    return _LAUNCH[tiles.descriptors] + most * (rounds * (one + _ROUND / together) + storing)
+    launch = _LAUNCH[tiles.descriptors] + filling
+    return launch + most * (rounds * (one + _ROUND / together) + storing)

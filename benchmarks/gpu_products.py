@@ -88,7 +88,8 @@ class _Launches:
         cubins = split_code(code.data)
         threads = {k: v for cubin in cubins for k, v in required_threads(cubin).items()}
         modules = [self._made(self._driver.cuModuleLoadData(cubin)) for cubin in cubins]
-        self._kept: list[Any] = []
+        # A capture gives back what nobody holds.
+        self._kept: list[Any] = [*tensors, scratch]
         self._all: list[tuple[Any, Sequence[int], int, int, Any]] = []
         for launch in code.specialisations[-1].launches:
             function = self._function(modules, launch.symbol)

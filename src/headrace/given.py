@@ -21,6 +21,10 @@ PathLike: TypeAlias = Union[str, "os.PathLike[str]"]
 Models: TypeAlias = "Union[PathLike, Model, Mapping[str, Union[PathLike, Model]]]"
 """A path, what `from_keras` returned, or one of these for each entry function."""
 
+_CHUNK_BYTES = 32 << 20
+"""What a file is hashed by. Another thread imports it meanwhile: after each chunk this one may
+wait 5 ms for the interpreter."""
+
 
 @dataclass(frozen=True)
 class Given:
@@ -157,7 +161,8 @@ def _digest(model: Path | Model) -> str:
         for name, source in model.parameters.items():
             hashed.update(f"{name} {source.digest}".encode())
         return hashed.hexdigest()
-    with open(model, "rb") as file:
-        while chunk := file.read(1 << 20):
-            hashed.update(chunk)
+    buffer = memoryview(bytearray(min(_CHUNK_BYTES, max(1, model.stat().st_size))))
+    with open(model, "rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            hashed.update(buffer[:count])
     return hashed.hexdigest()

@@ -45,11 +45,14 @@ def says_nothing(operation: str, key: str, value: Any) -> bool:
     """
     import numpy as np
 
+    own = (operation, key)
+    if key not in _DEFAULT_ELEMENTS and key not in _DEFAULTS and own not in _DEFAULTS_OF:
+        return value is None  # Weights are attributes too: none is made a list.
     if isinstance(value, np.ndarray):
         value = value.reshape(-1).tolist()
     if key in _DEFAULT_ELEMENTS and isinstance(value, list):
         return all(element == _DEFAULT_ELEMENTS[key] for element in value)
-    known = (_DEFAULTS.get(key), _DEFAULTS_OF.get((operation, key)))
+    known = (_DEFAULTS.get(key), _DEFAULTS_OF.get(own))
     return any(type(value) is type(default) and value == default for default in known)
 
 

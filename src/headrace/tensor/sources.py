@@ -115,9 +115,10 @@ def grows_too_much(source: Source) -> bool:
 
 
 def is_weight_shared(value: SSAValue) -> bool:
-    """Whether anything on the way from a known value to its parameters has another user."""
+    """Whether anything on the way from a known value to its parameters has another user;
+    vectors and scalars do not count."""
     operation = owner(value)
-    if operation is None or isinstance(operation, d.ConstantOp):
+    if operation is None or isinstance(operation, d.ConstantOp) or len(shape_of(value)) < 2:
         return False
     if value.uses.get_length() > 1:
         return True

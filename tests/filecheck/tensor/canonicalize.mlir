@@ -255,3 +255,32 @@ func.func @changed_integers(%x: tensor<2x3xui8>, %w: tensor<3x4xi16>) -> tensor<
   %2 = tensor.dot_general %0, %1 batch [] x [] contract [1] x [0] : (tensor<2x3xi8>, tensor<3x4xi8>) -> tensor<2x4xi32>
   func.return %2 : tensor<2x4xi32>
 }
+
+// -----
+
+// Batch and heads joined around a transpose of keys: one transpose.
+// CHECK-LABEL: @parted_again
+// CHECK-NEXT: %[[T:.*]] = tensor.transpose %x, dims = [0, 1, 3, 2] : (tensor<2x3x4x5xf32>) -> tensor<2x3x5x4xf32>
+// CHECK-NEXT: func.return %[[T]]
+func.func @parted_again(%x: tensor<2x3x4x5xf32>) -> tensor<2x3x5x4xf32> {
+  %0 = tensor.reshape %x : (tensor<2x3x4x5xf32>) -> tensor<6x4x5xf32>
+  %1 = tensor.transpose %0, dims = [0, 2, 1] : (tensor<6x4x5xf32>) -> tensor<6x5x4xf32>
+  %2 = tensor.reshape %1 : (tensor<6x5x4xf32>) -> tensor<2x3x5x4xf32>
+  func.return %2 : tensor<2x3x5x4xf32>
+}
+
+// -----
+
+// Parted otherwise than it was, or across what was joined: they stay.
+// CHECK-LABEL: @parted_otherwise
+// CHECK: tensor.transpose {{.*}} -> tensor<6x5x4xf32>
+// CHECK: tensor.transpose {{.*}} -> tensor<5x8x3xf32>
+func.func @parted_otherwise(%x: tensor<2x3x4x5xf32>) -> (tensor<3x2x5x4xf32>, tensor<5x4x6xf32>) {
+  %0 = tensor.reshape %x : (tensor<2x3x4x5xf32>) -> tensor<6x4x5xf32>
+  %1 = tensor.transpose %0, dims = [0, 2, 1] : (tensor<6x4x5xf32>) -> tensor<6x5x4xf32>
+  %2 = tensor.reshape %1 : (tensor<6x5x4xf32>) -> tensor<3x2x5x4xf32>
+  %3 = tensor.reshape %x : (tensor<2x3x4x5xf32>) -> tensor<3x8x5xf32>
+  %4 = tensor.transpose %3, dims = [2, 1, 0] : (tensor<3x8x5xf32>) -> tensor<5x8x3xf32>
+  %5 = tensor.reshape %4 : (tensor<5x8x3xf32>) -> tensor<5x4x6xf32>
+  func.return %2, %5 : tensor<3x2x5x4xf32>, tensor<5x4x6xf32>
+}

@@ -61,3 +61,46 @@ func.func @kept(%x: tensor<2x4xf32>, %y: tensor<2xf32>) -> (tensor<2x2xf32>, ten
   %5 = tensor.multiply %4, %columns : (tensor<2x2xf32>, tensor<2x2xf32>) -> tensor<2x2xf32>
   func.return %1, %3, %4, %5 : tensor<2x2xf32>, tensor<2x2xf32>, tensor<2x2xf32>, tensor<2x2xf32>
 }
+
+// -----
+
+// A scale that is everywhere equal goes into the weights from behind the parting of heads.
+// CHECK-LABEL: @heads
+// CHECK-NEXT: %[[B:.*]] = tensor.parameter @b.multiply : tensor<6xf32>
+// CHECK-NEXT: %[[W:.*]] = tensor.parameter @w.multiply : tensor<4x6xf32>
+// CHECK-NEXT: %[[D:.*]] = tensor.dot_general %x, %[[W]]
+// CHECK-NEXT: %[[S:.*]] = tensor.broadcast_in_dim %[[B]], dims = [1]
+// CHECK-NEXT: %[[A:.*]] = tensor.add %[[D]], %[[S]]
+// CHECK-NEXT: %[[R:.*]] = tensor.reshape %[[A]]
+// CHECK-NEXT: %[[T:.*]] = tensor.transpose %[[R]], dims = [1, 0, 2]
+// CHECK-NEXT: func.return %[[T]]
+func.func @heads(%x: tensor<5x4xf32>) -> tensor<2x5x3xf32> {
+  %w = tensor.parameter @w : tensor<4x6xf32>
+  %b = tensor.parameter @b : tensor<6xf32>
+  %c = tensor.constant dense<0.25> : tensor<f32> : tensor<f32>
+  %s = tensor.broadcast_in_dim %c, dims = [] : (tensor<f32>) -> tensor<2x5x3xf32>
+  %0 = tensor.dot_general %x, %w batch [] x [] contract [1] x [0] : (tensor<5x4xf32>, tensor<4x6xf32>) -> tensor<5x6xf32>
+  %1 = tensor.broadcast_in_dim %b, dims = [1] : (tensor<6xf32>) -> tensor<5x6xf32>
+  %2 = tensor.add %0, %1 : (tensor<5x6xf32>, tensor<5x6xf32>) -> tensor<5x6xf32>
+  %3 = tensor.reshape %2 : (tensor<5x6xf32>) -> tensor<5x2x3xf32>
+  %4 = tensor.transpose %3, dims = [1, 0, 2] : (tensor<5x2x3xf32>) -> tensor<2x5x3xf32>
+  %5 = tensor.multiply %4, %s : (tensor<2x5x3xf32>, tensor<2x5x3xf32>) -> tensor<2x5x3xf32>
+  func.return %5 : tensor<2x5x3xf32>
+}
+
+// -----
+
+// One along a dimension stays where dimensions have moved.
+// CHECK-LABEL: @moved
+// CHECK: tensor.parameter @w : tensor<4x6xf32>
+// CHECK: tensor.transpose
+// CHECK: tensor.multiply
+func.func @moved(%x: tensor<5x4xf32>) -> tensor<6x5xf32> {
+  %w = tensor.parameter @w : tensor<4x6xf32>
+  %v = tensor.parameter @v : tensor<6xf32>
+  %s = tensor.broadcast_in_dim %v, dims = [0] : (tensor<6xf32>) -> tensor<6x5xf32>
+  %0 = tensor.dot_general %x, %w batch [] x [] contract [1] x [0] : (tensor<5x4xf32>, tensor<4x6xf32>) -> tensor<5x6xf32>
+  %1 = tensor.transpose %0, dims = [1, 0] : (tensor<5x6xf32>) -> tensor<6x5xf32>
+  %2 = tensor.multiply %1, %s : (tensor<6x5xf32>, tensor<6x5xf32>) -> tensor<6x5xf32>
+  func.return %2 : tensor<6x5xf32>
+}

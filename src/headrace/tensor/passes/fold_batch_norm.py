@@ -4,7 +4,8 @@
 decomposed into subtract, multiply, divide and add, costs one bias. The same for
 `dot_general` along its free and batch dimensions of the constant operand. The factors
 must be known before the model runs (`fold_constants` turns `w * s` into a parameter),
-floats of the weight's type, along one dimension or everywhere equal.
+floats of the weight's type, along one dimension or everywhere equal. One that is everywhere
+equal may stand behind reshapes and transposes: queries are scaled where heads are parted.
 
 Not exact: products are rounded in another order.
 """
@@ -33,6 +34,7 @@ from headrace.tensor.rules.movement import integer_list
 from headrace.tensor.sources import GROWTH_BYTES, is_weight_shared, known_values, source_of
 
 _STEPS = (d.MultiplyOp, d.DivideOp, d.AddOp, d.SubtractOp, d.NegateOp)
+_MOVEMENTS = (d.ReshapeOp, d.TransposeOp)
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,12 @@ class _Chain:
     Attributes:
         steps: each with its vector (None for negate) and whether the product is the
             right operand.
+        movements: before the last of the steps, in order.
         channel: the result dimension of the vectors; None where all are scalars.
     """
 
     steps: tuple[tuple[Operation, SSAValue | None, bool], ...]
+    movements: tuple[Operation, ...]
     channel: int | None
 
 
@@ -115,14 +119,21 @@ def _vector(value: SSAValue, known: set[SSAValue]) -> tuple[SSAValue, int | None
 
 def _chain(operation: Operation, allowed: set[int], known: set[SSAValue]) -> _Chain:
     steps: list[tuple[Operation, SSAValue | None, bool]] = []
+    movements: list[Operation] = []
+    moved = 0
     channel: int | None = None
     value = operation.results[0]
     while has_one_use(value):
         (step,) = users(value)
+        if isinstance(step, _MOVEMENTS):
+            movements.append(step)
+            value = step.result
+            continue
         if not isinstance(step, _STEPS):
             break
         if isinstance(step, d.NegateOp):
             steps.append((step, None, False))
+            moved = len(movements)
             value = step.result
             continue
         on_right = step.rhs is value
@@ -133,12 +144,13 @@ def _chain(operation: Operation, allowed: set[int], known: set[SSAValue]) -> _Ch
             break
         vector, dimension = found
         if dimension is not None:
-            if dimension not in allowed or channel not in (None, dimension):
+            if movements or dimension not in allowed or channel not in (None, dimension):
                 break
             channel = dimension
         steps.append((step, vector, on_right))
+        moved = len(movements)
         value = step.results[0]
-    return _Chain(tuple(steps), channel)
+    return _Chain(tuple(steps), tuple(movements[:moved]), channel)
 
 
 def _fold(operation: Operation, model: Model, known: set[SSAValue]) -> None:
@@ -165,17 +177,16 @@ def _fold(operation: Operation, model: Model, known: set[SSAValue]) -> None:
         dims = [] if chain.channel is None else [places[chain.channel]]
         spread = builder.broadcast_in_dim(factor, dims, shape_of(weight))
         operands[index] = builder.binary("multiply", weight, spread)
-    value = _same_product(operation, operands, builder)
+    value = _again(operation, operands, builder)
     if shift is not None:
         dims = [] if chain.channel is None else [chain.channel]
         spread = builder.broadcast_in_dim(shift, dims, shape_of(value))
         value = builder.binary("add", value, spread)
+    for movement in chain.movements:
+        value = _again(movement, [value], builder)
     replace(last, [value])
-    for step, _vector_value, _right in reversed(chain.steps[:-1]):
-        step.detach()
-        step.erase()
-    operation.detach()
-    operation.erase()
+    behind = [operation, *(s for s, _v, _r in chain.steps[:-1]), *chain.movements]
+    _erase(behind)
 
 
 def _adds(step: Operation, on_right: bool) -> bool:
@@ -231,9 +242,21 @@ def _affine(
     return factor, shift
 
 
-def _same_product(
+def _erase(operations: Sequence[Operation]) -> None:
+    """Each once nothing uses it."""
+    todo = list(operations)
+    while todo:
+        unused = [op for op in todo if not any(r.uses for r in op.results)]
+        for operation in unused:
+            operation.detach()
+            operation.erase()
+            todo.remove(operation)
+
+
+def _again(
     operation: Operation, operands: Sequence[SSAValue], builder: RewriteBuilder
 ) -> SSAValue:
+    """The same operation on other operands."""
     made = type(operation).create(
         operands=list(operands),
         result_types=[r.type for r in operation.results],

@@ -36,7 +36,37 @@ def _reshape(operation: Operation, builder: RewriteBuilder) -> SSAValue | None:
         return builder.standing_for(inner, op).broadcast_in_dim(inner.operand, (), shape)
     if isinstance(inner, d.SliceOp):
         return _reshape_of_slice(op, inner, builder)
+    if isinstance(inner, d.TransposeOp):
+        return _parted_again(op, inner, builder)
     return None
+
+
+def _parted_again(
+    op: d.ReshapeOp, inner: d.TransposeOp, builder: RewriteBuilder
+) -> SSAValue | None:
+    """Dimensions joined, transposed and parted as they were: one transpose.
+
+    Exporters join batch and heads around the transpose of keys.
+    """
+    first = owner(inner.operand)
+    if not isinstance(first, d.ReshapeOp):
+        return None
+    source = shape_of(first.operand)
+    rest, groups = list(range(len(source))), list[list[int]]()
+    for size in shape_of(first.result):
+        group: list[int] = []
+        while rest and product(source[n] for n in group) != size:
+            group.append(rest.pop(0))
+        if product(source[n] for n in group) != size:
+            return None
+        groups.append(group)
+    if not groups or any(source[n] != ONE for n in rest):
+        return None
+    groups[-1] += rest
+    order = [n for place in integer_list(inner.permutation) for n in groups[place]]
+    if tuple(source[n] for n in order) != tuple(shape_of(op.result)):
+        return None
+    return builder.standing_for(first, inner, op).transpose(first.operand, order)
 
 
 def _reshape_of_slice(

@@ -168,3 +168,28 @@ func.func public @centred(%x: tensor<2x8xf32>) -> tensor<2x8xf32> {
   %r = tensor.subtract %x, %ms : (tensor<2x8xf32>, tensor<2x8xf32>) -> tensor<2x8xf32>
   func.return %r : tensor<2x8xf32>
 }
+// -----
+// What a norm widens is written narrow: both who read it widen it themselves.
+// CHECK-LABEL: @widened
+// CHECK: flow.dispatch.region -> tensor<4x8xf16>
+// CHECK-NEXT: tensor.dot_general
+// CHECK-NEXT: flow.return
+// CHECK: flow.dispatch.region -> tensor<4x8xf32>
+// CHECK-NEXT: tensor.convert
+// CHECK: "tensor.reduce"
+// CHECK: tensor.subtract
+// CHECK-NEXT: flow.return
+func.func public @widened(%x: tensor<4x8xf16>) -> tensor<4x8xf32> {
+  %w = tensor.parameter @w : tensor<8x8xf16>
+  %0 = tensor.dot_general %x, %w batch [] x [] contract [1] x [0] : (tensor<4x8xf16>, tensor<8x8xf16>) -> tensor<4x8xf16>
+  %1 = tensor.convert %0 : (tensor<4x8xf16>) -> tensor<4x8xf32>
+  %zero = tensor.constant dense<0.0> : tensor<f32> : tensor<f32>
+  %s = "tensor.reduce"(%1, %zero) <{dimensions = array<i64: 1>, operandSegmentSizes = array<i32: 1, 1>}> ({
+  ^bb0(%a: tensor<f32>, %b: tensor<f32>):
+    %c = tensor.add %a, %b : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    tensor.return %c : tensor<f32>
+  }) : (tensor<4x8xf32>, tensor<f32>) -> tensor<4xf32>
+  %m = tensor.broadcast_in_dim %s, dims = [0] : (tensor<4xf32>) -> tensor<4x8xf32>
+  %d = tensor.subtract %1, %m : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+  func.return %d : tensor<4x8xf32>
+}

@@ -13,7 +13,7 @@ from headrace.flow.lowering.operations import (
     is_elementwise,
     is_reduction,
 )
-from headrace.ir.types import shape_of
+from headrace.ir.types import dtype_of, shape_of
 from headrace.tensor import dialect as t
 
 _MOST_OPERATIONS = 64
@@ -71,7 +71,7 @@ class Attempt:
             return sibling is not None and self._add(sibling)
         if not self.allowed(candidate) or not self._add(candidate):
             return False
-        if len(self._live()) == 1 and not expands(candidate):
+        if len(self._live()) == 1 and not expands(candidate) and not widens(candidate):
             self.best = (dict(self.operations), self.frame.copy())
         return True
 
@@ -143,6 +143,18 @@ class Attempt:
                 return owner if fits else None
             pending += owner.operands
         return None
+
+
+def widens(operation: Operation) -> bool:
+    """A conversion to more bytes that those who read it make as well: elementwise operations
+    and reductions. Written out, it would only be more to write and read."""
+    if not isinstance(operation, t.ConvertOp):
+        return False
+    before, after = dtype_of(operation.operand), dtype_of(operation.result)
+    users = [use.operation for use in operation.result.uses]
+    return after.size_bytes > before.size_bytes and all(
+        isinstance(user, t.ReduceOp) or is_elementwise(user) for user in users
+    )
 
 
 def trim_reshapes(operations: dict[Operation, None], root: Operation) -> None:

@@ -98,14 +98,14 @@ def _neighbours_in_result(kernel: Kernel, left: set[str], right: set[str]) -> st
 
 def is_contiguous(operand: Operand, index: tuple[Expr, ...], axis: str) -> bool:
     """Whether a step along an axis is a step of one element."""
-    return _step(operand, index, axis) == 1
+    return step(operand, index, axis) == 1
 
 
-def _step(operand: Operand, index: tuple[Expr, ...], axis: str) -> int | None:
+def step(operand: Operand, index: tuple[Expr, ...], axis: str) -> int | None:
     """Elements between neighbours along an axis, where that is one number."""
     offset = operand.layout.element_offset(index)
-    step = offset.substitute({axis: 1}) - offset.substitute({axis: 0})
-    return step.value if step.is_constant else None
+    along = offset.substitute({axis: 1}) - offset.substitute({axis: 0})
+    return along.value if along.is_constant else None
 
 
 def _by_distance(
@@ -121,8 +121,8 @@ def _by_distance(
     operand = kernel.operands[loads[0].operand]
 
     def distance(axis: Axis) -> int:
-        step = _step(operand, loads[0].index, axis.name)
-        return 1 << 60 if not step else abs(step)
+        along = step(operand, loads[0].index, axis.name)
+        return 1 << 60 if not along else abs(along)
 
     return tuple(sorted(axes, key=distance, reverse=True))
 
@@ -294,16 +294,16 @@ def slice_rule(
     if not weight.constant or len(used) != 1 or not weight.layout.size.is_constant:
         return None
     (column,) = used
-    step = _step(weight, load.index, column.name)
+    along = step(weight, load.index, column.name)
     size = weight.layout.size.value
-    if not step or not column.size.is_constant or step * column.size.value != size:
+    if not along or not column.size.is_constant or along * column.size.value != size:
         return None
     codes, width = weight.layout.codes, weight.dtype.size_bytes
     if codes is None:
-        return SliceRule(load.operand, grid_axis, as_expr(step * tile * width))
-    if step * tile % codes.block:
+        return SliceRule(load.operand, grid_axis, as_expr(along * tile * width))
+    if along * tile % codes.block:
         return None
-    return SliceRule(load.operand, grid_axis, as_expr(codes.packed_bytes(step * tile, width)))
+    return SliceRule(load.operand, grid_axis, as_expr(codes.packed_bytes(along * tile, width)))
 
 
 def flat_size(axes: Sequence[Axis]) -> Expr:

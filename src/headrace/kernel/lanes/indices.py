@@ -31,7 +31,7 @@ class Indices:
 
     def value(self, expr: Expr) -> Value:
         """The value of an index expression; floor division and modulo as in Python."""
-        total: Value | None = None
+        found: list[Value] = []
         for monomial, coefficient in expr.terms:
             factor: Value | None = None
             for atom, power in monomial:
@@ -42,8 +42,8 @@ class Indices:
                 factor = self.constant(coefficient)
             elif coefficient != 1:
                 factor = factor * coefficient
-            total = factor if total is None else total + factor
-        return self.constant(0) if total is None else total
+            found.append(factor)
+        return self.machine.sum(found) if found else self.constant(0)
 
     def _name(self, name: str) -> Value:
         found = self.names.get(name)

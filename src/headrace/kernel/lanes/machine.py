@@ -8,7 +8,7 @@ parts that run only for the lanes where a mask holds.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, Union
 
@@ -175,6 +175,13 @@ class Machine(ABC):
         """A primitive: `add sub mul div rem neg and or xor not shl shr eq ne lt le gt ge
         select floor sqrt convert bitcast`; `type` is the result's."""
 
+    def sum(self, terms: Sequence[Value]) -> Value:
+        """The sum of one or more indices, in whatever order is cheapest."""
+        total = terms[0]
+        for term in terms[1:]:
+            total = total + term
+        return total
+
     @abstractmethod
     def lane(self) -> Value:
         """This lane's number in the whole launch, of the index type."""
@@ -231,4 +238,9 @@ class Machine(ABC):
     def native_extreme(self, operation: str, left: Value, right: Value) -> Value | None:
         """`maximum` or `minimum` of floats, where the machine's propagates NaN and orders
         zeros by their sign."""
+        return None
+
+    def native_function(self, operation: str, value: Value) -> Value | None:
+        """An elementary function of an `f32` whose result is rounded to 16 bits, where the
+        machine has one that is right to a few units of f32."""
         return None

@@ -165,7 +165,7 @@ def compute(
     if source.kind == "bool":
         return Scalar(dtype, (_boolean(operation, values),))
     if source.is_float:
-        result = _float(operation, values)
+        result = _rounded_after(operation, values, dtype) or _float(operation, values)
         if is_narrow_float(dtype) and not keep_wide and operation not in _EXACT:
             result = formats.rounded(dtype, result)
         return Scalar(dtype, (result,))
@@ -262,6 +262,13 @@ _FLOAT_BINARY: dict[str, Callable[[Value, Value], Value]] = {
     "power": elementary.power,
     "remainder": remainder,
 }
+
+
+def _rounded_after(operation: str, values: tuple[Value, ...], dtype: DType) -> Value | None:
+    """The machine's own function, for results that are 16-bit floats."""
+    if len(values) != 1 or not is_narrow_float(dtype) or values[0].type != "f32":
+        return None
+    return values[0].machine.native_function(operation, values[0])
 
 
 def _float(operation: str, values: tuple[Value, ...]) -> Value:

@@ -67,6 +67,7 @@ class _ContractLowering(TileLowering):
         self.found = found
         self.tiles = tiles
         self.matrices = matrices
+        self._start: Value = self.indices.constant(0)
 
     def emit(self) -> None:
         """The whole body: one tile, or a loop over tiles."""
@@ -105,6 +106,7 @@ class _ContractLowering(TileLowering):
         end = depth.name if depth.number is None else str(depth.number)
         writer.line(f"for depth in range(0, {end}, {tiles.depth}):")
         writer.indent(1)
+        self._taps()
         if found.left in self.matrices:
             left = self._described(found.left, row, tiles.rows)
         else:
@@ -183,6 +185,24 @@ class _ContractLowering(TileLowering):
         first = f"({tile.handle.name} * {extent}).to(tl.int32)"
         return self.writer.define(f"{side}.load([{first}, depth])", block=3).name
 
+    def _runs_inside(self) -> bool:
+        """Whether a run of depth lies within the last depth axis: the others are then one
+        for the program, as the taps of a convolution over many channels."""
+        *others, last = self.found.depth
+        size = last.size
+        return bool(others) and size.is_constant and size.value % self.tiles.depth == 0
+
+    def _taps(self) -> None:
+        """Binds the depth axes that a run of depth does not move along."""
+        if not self._runs_inside():
+            return
+        *others, last = self.found.depth
+        start = self.writer.named(f"tl.full((), depth, {self.writer.word})", 0)
+        tap = start / last.size.value
+        self._bind(others, tap)
+        # Not a remainder: of one of scalars Triton 3.6 knows no divisor, and loads apart.
+        self._start = start - tap * last.size.value
+
     def _factor(self, phase: Phase, name: str, edge: str | None, bit: int) -> str:
         """A tile of a factor, as `tl.dot` takes it; its outer dimension is `bit`."""
         writer, tiles, found = self.writer, self.tiles, self.found
@@ -190,8 +210,12 @@ class _ContractLowering(TileLowering):
         along = 3 - bit
         turned = "[:, None]" if along == 1 else "[None, :]"
         span = f"tl.arange(0, {tiles.depth}){turned}"
-        line = writer.named(f"depth + {span}.to({writer.word})", along)
-        self._bind(found.depth, line)
+        if self._runs_inside():
+            line = writer.named(f"{self._start.handle.name} + {span}.to({writer.word})", along)
+            self._bind_axis(found.depth[-1], line)
+        else:
+            line = writer.named(f"depth + {span}.to({writer.word})", along)
+            self._bind(found.depth, line)
         size = flat_size(found.depth)
         rest = None
         if not (size.is_constant and size.value % tiles.depth == 0):
@@ -240,6 +264,7 @@ def generate(
     unknown_rows: int = 64,
     kept: Sequence[Operand] = (),
     how: How = PLAIN,
+    tiles: Tiles | None = None,
 ) -> TritonSource | None:
     """The kernel's Triton source; None where it is no product of matrices.
 
@@ -247,6 +272,7 @@ def generate(
         unknown_rows: what a number of rows known only at run time is taken for.
         kept: the last operands, which stand in scratch.
         how: what decides schedules beside the kernel.
+        tiles: instead of those that the sizes give.
 
     Raises:
         HeadraceError HR2401: an operation that lanes lack; HR0115: the table has a schedule
@@ -255,7 +281,7 @@ def generate(
     found = as_product(kernel)
     if found is None:
         return None
-    tiles = tuned_tiles(kernel, found, how.table)
+    tiles = tiles or tuned_tiles(kernel, found, how.table)
     if tiles is None:
         tiles = choose_tiles(found, unknown_rows, kernel.precision)
         packed = any(o.layout.codes is not None for o in kernel.operands)

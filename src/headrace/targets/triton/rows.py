@@ -56,6 +56,9 @@ _TILE = 1024
 _SIDE_BY_SIDE = 32
 """Rows of a tile where neighbouring rows, not lanes, are neighbours in memory."""
 
+_SHORT = 16
+"""Up to so many elements of a fold lie in one lane, one after the other: windows."""
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -189,7 +192,11 @@ def choose_schedule(kernel: Kernel) -> Schedule:
     size = kernel.outer_size
     points = size.value if size.is_constant else _LEAST_PROGRAMS * _UNKNOWN_SIZE
     lanes = power_of_two(max(lengths), 1, _MOST_LANES)
-    if _rows_side_by_side(kernel):
+    if _rows_side_by_side(kernel) and max(lengths) <= _SHORT:
+        rows, lanes = power_of_two(points, 1, _TILE), 1
+        while rows > _SIDE_BY_SIDE and -(-points // rows) < _LEAST_PROGRAMS:
+            rows //= 2
+    elif _rows_side_by_side(kernel):
         rows = power_of_two(points, 1, _SIDE_BY_SIDE)
         lanes = min(lanes, _TILE // rows)
     else:
@@ -283,7 +290,9 @@ class _RowLowering(TileLowering):
         stop = end.name if end.number is None else str(end.number)
         first = 0 if from_first else lanes
         counter = writer.fresh("run")
-        writer.line(f"for {counter} in range({first}, {stop}, {lanes}):")
+        short = size.is_constant and size.value <= _SHORT * lanes
+        loop = "tl.static_range" if short else "range"
+        writer.line(f"for {counter} in {loop}({first}, {stop}, {lanes}):")
         writer.indent(1)
         self._run(axes, counter)
         body()
@@ -292,8 +301,11 @@ class _RowLowering(TileLowering):
     def _run(self, axes: Sequence[Axis], start: str, lanes: int = 0) -> None:
         """Binds axes to a run of lanes."""
         writer, lanes, size = self.writer, lanes or self.schedule.lanes, flat_size(axes)
-        span = f"tl.arange(0, {lanes}).to({writer.word})[None, :]"
-        line = writer.named(f"{start} + {span}", 2)
+        if lanes == 1:
+            line = writer.named(f"tl.full((), {start}, {writer.word})", 0)
+        else:
+            span = f"tl.arange(0, {lanes}).to({writer.word})[None, :]"
+            line = writer.named(f"{start} + {span}", 2)
         self._bind(axes, line)
         writer.edges.pop(2, None)
         if not (size.is_constant and size.value % lanes == 0):
@@ -416,6 +428,11 @@ class _RowLowering(TileLowering):
     ) -> list[Scalar]:
         """Folds the lanes of each row: `tl.reduce` with the combiner as a function."""
         writer = self.writer
+        if self.schedule.lanes == 1:
+            return [
+                Scalar(dtype, (Value(writer, kind, Text(name, 1)),))
+                for dtype, kind, name in zip(dtypes, kinds, names, strict=True)
+            ]
         # Triton folds no booleans.
         carried: list[MachineType] = ["i32" if kind == "bool" else kind for kind in kinds]
         inputs = [

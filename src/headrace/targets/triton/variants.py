@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from headrace.base.symbols import ONE, Expr
 from headrace.kernel.description import Axis, Kernel, Operand
-from headrace.kernel.products import as_product, flat_size
+from headrace.kernel.products import as_product, flat_size, step
 from headrace.kernel.softmax_rows import as_softmax_rows
 from headrace.kernel.split import split
 from headrace.kernel.target import Condition
@@ -124,7 +124,23 @@ def _in_pieces(name: str, kernel: Kernel, how: How) -> list[Variant]:
                 if sources is not None
             ]
     sources = _launches(name, pieces, kept, _FEW_ROWS, how)
-    return [Variant((), sources or (naive.generate(name, kernel),))]
+    return [Variant((), sources or (naive.generate(name, in_memory_order(kernel)),))]
+
+
+def in_memory_order(kernel: Kernel) -> Kernel:
+    """The kernel with the axis along which results lie closest last: neighbouring lanes then
+    write, and mostly read, neighbours, whatever layout the results were given."""
+    stores = [s for p in kernel.phases for s in p.stores if isinstance(s.operand, int)]
+    if not stores:
+        return kernel
+    first = stores[0]
+    assert isinstance(first.operand, int)
+    operand = kernel.operands[first.operand]
+    steps = {a.name: step(operand, first.index, a.name) for a in kernel.outer}
+    if not all(steps.values()):
+        return kernel
+    outer = sorted(kernel.outer, key=lambda a: abs(steps[a.name] or 0), reverse=True)
+    return replace(kernel, outer=tuple(outer))
 
 
 def _unknown_rows(pieces: Sequence[Kernel]) -> Expr | None:
@@ -161,7 +177,7 @@ def _launches(
         source = None
         if not rows.multiplies_one_row(piece):
             source = contract.generate(own, piece, unknown_rows, kept, how)
-        source = source or rows.generate(own, piece, kept)
+        source = source or rows.generate(own, in_memory_order(piece), kept)
         if source is None:
             return None
         found.append(source)

@@ -61,10 +61,34 @@ kernel(%d0 = 5, %d1 = 33) {
 }
 """
 
+TAPS = """
+kernel(%d0 = 1, %d1 = 24, %d2 = 5, %d3 = 6) {
+  ro x : f16[1, 128, 9, 11] layout [12672, 1, 1408, 128] offset 0 size 12672
+  ro constant w : f16[24, 128, 3, 2] layout [768, 1, 256, 128] offset 0 size 18432
+  wo y : f16[1, 24, 5, 6] layout [720, 1, 144, 24] offset 0 size 720
+  local a : f32
+  reduce(%r0 = 128, %r1 = 3, %r2 = 2) {
+    %v0 = load x[%d0, %r0, 2*%d2 + %r1 - 1, 2*%d3 + %r2 - 1] bounded [2, 3] otherwise 0.0
+    %v1 = load w[%d1, %r0, %r1, %r2]
+    %v2 = convert(%v0) : f32
+    %v3 = convert(%v1) : f32
+    %v4 = multiply(%v2, %v3) : f32
+    fold %v4 from 0.0 with add into a
+  }
+  map() {
+    %v5 = read a[]
+    %v6 = convert(%v5) : f16
+    %v7 = erf(%v6) : f16
+    store %v7 to y[%d0, %d1, %d2, %d3]
+  }
+}
+"""
+
 BY_NAME = {s.name: s for s in SAMPLES}
 OWN = (
     Sample("batched", BATCHED, {"batch": 2, "seq": 19}),
     Sample("half", HALF, tolerance=2e-3),
+    Sample("taps", TAPS, tolerance=2e-3),
 )
 PRODUCTS = (BY_NAME["matmul"], BY_NAME["convolution_bounded"], *OWN)
 
@@ -130,6 +154,14 @@ def test_a_kernel_that_reads_what_other_tiles_write_is_no_product() -> None:
         "%v4 = constant 0.25 : f32", "%v4 = load s[%d0, %d1, %d2, %d3]"
     )
     assert products.as_product(Sample("in place", text).kernel) is not None
+
+
+@needs_triton
+def test_taps_of_many_channels_are_read_16_bytes_at_a_time() -> None:
+    """A run of depth lies within a tap: neighbours in it are neighbours in memory."""
+    code = make("cuda:sm_90").translate("main", OWN[2].kernel)
+    assert code.listing.count("cp.async.cg.shared.global") > 1
+    assert "ld.global.b16" not in code.listing.partition("wgmma")[0].partition("mma.sync")[0]
 
 
 def test_small_products_get_small_tiles() -> None:

@@ -7,8 +7,10 @@ from sample_kernels import SAMPLES, Sample, assert_close
 from test_triton_naive import needs_interpreter, needs_triton
 
 from headrace.base.bundle import split_code
+from headrace.kernel.description import Kernel
 from headrace.targets.triton import rows
 from headrace.targets.triton.target import make
+from headrace.targets.triton.variants import in_memory_order
 
 SOFTMAX = """
 kernel(%d0 = batch, %d1 = 5) dims(batch, keys) {
@@ -69,6 +71,22 @@ kernel() {
   map() {
     %v1 = read s[]
     store %v1 to y[]
+  }
+}
+"""
+
+WINDOWS = """
+kernel(%d0 = 2, %d1 = 24, %d2 = 4, %d3 = 5) {
+  ro x : f16[2, 24, 8, 9] layout [1728, 1, 216, 24] offset 0 size 3456
+  wo y : f16[2, 24, 4, 5] layout [480, 1, 120, 24] offset 0 size 960
+  local m : f16
+  reduce(%r0 = 3, %r1 = 3) {
+    %v0 = load x[%d0, %d1, 2*%d2 + %r0 - 1, 2*%d3 + %r1 - 1] bounded [2, 3] otherwise -inf
+    fold %v0 from -inf with maximum into m
+  }
+  map() {
+    %v1 = read m[]
+    store %v1 to y[%d0, %d1, %d2, %d3]
   }
 }
 """
@@ -139,6 +157,28 @@ def test_tiles_follow_memory() -> None:
     assert columns.rows == 32 and columns.lanes == 32
     assert (long.rows, long.lanes) == (1, 2048)
     assert (product.rows, product.lanes) == (1, 512)
+
+
+def windows() -> Kernel:
+    return in_memory_order(Sample("windows", WINDOWS).kernel)
+
+
+def test_lanes_follow_the_layout_of_the_result() -> None:
+    assert [a.name for a in windows().outer] == ["%d0", "%d2", "%d3", "%d1"]
+    schedule = rows.choose_schedule(windows())
+    assert schedule.lanes == 1 and schedule.rows >= 32
+
+
+@needs_interpreter
+@pytest.mark.filterwarnings("ignore")
+def test_short_windows_are_folded_in_one_lane() -> None:
+    from interpret import run
+
+    sample = Sample("windows", WINDOWS)
+    buffers = sample.buffers()
+    expected = sample.expected(buffers)
+    run(windows(), buffers, sample.dims, rows.generate)
+    assert_close(sample, buffers, expected)
 
 
 def test_a_fold_of_nothing_is_left_to_the_naive_emitter() -> None:

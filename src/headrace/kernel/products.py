@@ -27,6 +27,7 @@ from headrace.kernel.lanes.machine import compute_type
 from headrace.kernel.target import LayoutWish, SliceRule
 
 NARROW_FLOATS = ("f16", "bf16")
+LOADED_FLOATS = (*NARROW_FLOATS, "f32")
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class Product:
     Attributes:
         left, right: names in the body of the two factors.
         rows, columns, batch, depth: axes; the first three are the outer ones.
-        narrow: the 16-bit float that both factors come from unchanged; empty for none.
+        loaded: the float of 16 or 32 bits that both factors are loaded as, unchanged and 0
+            outside of their bounds; empty for none.
     """
 
     left: str
@@ -45,7 +47,12 @@ class Product:
     columns: tuple[Axis, ...]
     batch: tuple[Axis, ...]
     depth: tuple[Axis, ...]
-    narrow: str
+    loaded: str
+
+    @property
+    def narrow(self) -> str:
+        """`loaded` where it has 16 bits."""
+        return self.loaded if self.loaded in NARROW_FLOATS else ""
 
 
 # -- what can be one ------------------------------------------------------------------
@@ -71,7 +78,7 @@ def as_product(kernel: Kernel) -> Product | None:
     columns = tuple(a for a in kernel.outer if a.name in right and a.name not in left)
     batch = tuple(a for a in kernel.outer if (a.name in left) == (a.name in right))
     sources = [_source_dtype(values, f, kernel) for f in factors]
-    narrow = sources[0] if sources[0] == sources[1] else ""
+    loaded = sources[0] if sources[0] == sources[1] else ""
     return Product(
         factors[0],
         factors[1],
@@ -79,7 +86,7 @@ def as_product(kernel: Kernel) -> Product | None:
         columns,
         batch,
         _by_distance(kernel, first.reduction_axes, cones[0]),
-        narrow if narrow in NARROW_FLOATS else "",
+        loaded if loaded in LOADED_FLOATS else "",
     )
 
 

@@ -186,7 +186,7 @@ class _AttentionLowering(TileLowering):
         if narrow:
             offset = self._elements(operand, load.index)[0]
             name = TENSOR_CORE_NAMES[operand.dtype.name]
-            return self.writer.load_narrow(load.operand, offset, None, name)
+            return self.writer.load_factor(load.operand, offset, None, name)
         tile = self.writer.whole(self._load(load).value)
         edges = " & ".join(e for e in (first, second) if e is not None)
         return f"tl.where({edges}, {tile}, 0.0)" if edges else tile

@@ -226,8 +226,8 @@ class _ContractLowering(TileLowering):
         )
         writer.edges = {b: e for b, e in ((bit, edge), (along, rest)) if e is not None}
         values = {o.result: o for o in phase.body}
-        if found.narrow:
-            tile = self._narrow(unconverted(values, name))
+        if found.loaded:
+            tile = self._loaded(unconverted(values, name))
         else:
             tile = writer.whole(self._body(cone_of(values, name))[name].parts[0])
             if rest is not None:
@@ -236,13 +236,14 @@ class _ContractLowering(TileLowering):
         self.indices.names, self.indices.ranges = outside_names, outside_ranges
         return tile
 
-    def _narrow(self, operation: ScalarOperation) -> str:
+    def _loaded(self, operation: ScalarOperation) -> str:
+        """A tile as it is in memory: Triton copies it there by itself, ahead of its use."""
         assert isinstance(operation, Load)
         operand = self.kernel.operands[operation.operand]
         mask = self._inside(operand, operation.index, operation.bounded)
         offset = self._elements(operand, operation.index)[0]
-        name = TENSOR_CORE_NAMES[self.found.narrow]
-        return self.writer.load_narrow(operation.operand, offset, mask, name)
+        name = TENSOR_CORE_NAMES.get(self.found.loaded, "tl.float32")
+        return self.writer.load_factor(operation.operand, offset, mask, name)
 
     def _keep_sum(self, phase: Phase) -> None:
         """The sums as the local that the maps after read."""

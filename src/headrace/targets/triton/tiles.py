@@ -118,8 +118,8 @@ class TileWriter(SourceWriter):
             loaded = self.unpacked(binding, place.partition(" + ")[2], active)
         return self.loaded(binding, loaded, bits, mask, otherwise)
 
-    def load_narrow(self, binding: int, offset: Value, mask: Value | None, name: str) -> str:
-        """A tile of 16-bit floats as they are: they go to the tensor cores untouched."""
+    def load_factor(self, binding: int, offset: Value, mask: Value | None, name: str) -> str:
+        """A tile of floats as they are, 0 outside: they go to the tensor cores untouched."""
         masks = [*self._guards, *([mask.handle] if mask is not None else [])]
         place, bits, active = self._place(binding, offset, masks)
         if binding in self.codes:

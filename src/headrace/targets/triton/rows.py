@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from headrace.base.dtypes import DType
 from headrace.base.exponent_codes import MOST_ESCAPES, NOWHERE
@@ -39,34 +38,10 @@ from headrace.kernel.products import (
 )
 from headrace.kernel.target import SliceRule
 from headrace.targets.triton.naive import TritonSource
+from headrace.targets.triton.row_schedule import SHORT, Schedule, choose_schedule, inner_axes
 from headrace.targets.triton.schedule import power_of_two
 from headrace.targets.triton.source import Text
 from headrace.targets.triton.tiles import TileLowering, TileWriter, index_type
-
-_UNKNOWN_SIZE = 256
-"""What a size that is only known at run time is taken for."""
-
-_LEAST_PROGRAMS = 264
-"""Two for each multiprocessor of the largest GPUs; fewer rows a tile are chosen until then."""
-
-_MOST_LANES = 2048
-_TILE = 1024
-"""Elements of a tile, where rows and lanes are enough."""
-
-_SIDE_BY_SIDE = 32
-"""Rows of a tile where neighbouring rows, not lanes, are neighbours in memory."""
-
-_SHORT = 16
-"""Up to so many elements of a fold lie in one lane, one after the other: windows."""
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """Rows and lanes of a tile, warps of a program."""
-
-    rows: int
-    lanes: int
-    warps: int
 
 
 def is_row_kernel(kernel: Kernel) -> bool:
@@ -122,7 +97,7 @@ def generate(name: str, kernel: Kernel, kept: Sequence[Operand] = ()) -> TritonS
     if not is_row_kernel(kernel):
         return None
     schedule = choose_schedule(kernel)
-    inner = [_axes(phase) for phase in kernel.phases]
+    inner = [inner_axes(phase) for phase in kernel.phases]
     writer = TileWriter(kernel, index_type(kernel, inner), kept)
     _RowLowering(kernel, writer, schedule, name).emit()
     folds = sum(p.reduction is not None for p in kernel.phases)
@@ -178,57 +153,6 @@ def escaping_load(kernel: Kernel, phase: Phase) -> Load | None:
     return load
 
 
-def _axes(phase: Phase) -> tuple[Axis, ...]:
-    return phase.reduction_axes if phase.reduction is not None else phase.parallel
-
-
-# -- schedule -------------------------------------------------------------------------
-
-
-def choose_schedule(kernel: Kernel) -> Schedule:
-    """From sizes and layouts alone: the same at every budget."""
-    sizes = [flat_size(_axes(p)) for p in kernel.phases if _axes(p)]
-    lengths = [s.value if s.is_constant else _UNKNOWN_SIZE for s in sizes]
-    size = kernel.outer_size
-    points = size.value if size.is_constant else _LEAST_PROGRAMS * _UNKNOWN_SIZE
-    lanes = power_of_two(max(lengths), 1, _MOST_LANES)
-    if _rows_side_by_side(kernel) and max(lengths) <= _SHORT:
-        rows, lanes = power_of_two(points, 1, _TILE), 1
-        while rows > _SIDE_BY_SIDE and -(-points // rows) < _LEAST_PROGRAMS:
-            rows //= 2
-    elif _rows_side_by_side(kernel):
-        rows = power_of_two(points, 1, _SIDE_BY_SIDE)
-        lanes = min(lanes, _TILE // rows)
-    else:
-        rows = power_of_two(points, 1, max(_TILE // lanes, 1))
-        while rows > 1 and -(-points // rows) < _LEAST_PROGRAMS:
-            rows //= 2
-    for phase, length in zip((p for p in kernel.phases if _axes(p)), lengths, strict=True):
-        if phase.reduction is not None and phase.reduction.combiner.kind is None:
-            # Nothing is neutral: every lane of the first run must be inside.
-            while lanes > max(length, 1):
-                lanes //= 2
-    packed = any(o.layout.codes is not None for o in kernel.operands)
-    # Bytes of packed weights are read 16 at a time by each thread.
-    warps = power_of_two(rows * lanes // (512 if packed else 256), 1, 8)
-    return Schedule(rows, lanes, warps)
-
-
-def _rows_side_by_side(kernel: Kernel) -> bool:
-    """Whether most loads of a lane's neighbours lie further apart than those of a row's."""
-    votes = 0
-    for phase in kernel.phases:
-        axes = _axes(phase)
-        for operation in phase.body:
-            if not isinstance(operation, Load) or not axes or not kernel.outer:
-                continue
-            operand = kernel.operands[operation.operand]
-            along = is_contiguous(operand, operation.index, axes[-1].name)
-            across = is_contiguous(operand, operation.index, kernel.outer[-1].name)
-            votes += across - along
-    return votes > 0
-
-
 # -- text -----------------------------------------------------------------------------
 
 
@@ -262,7 +186,7 @@ class _RowLowering(TileLowering):
 
     def _phase(self, phase: Phase) -> None:
         outside_names, outside_ranges = dict(self.indices.names), dict(self.indices.ranges)
-        self._shape(self.schedule.lanes if _axes(phase) else 1)
+        self._shape(self.schedule.lanes if inner_axes(phase) else 1)
         if phase.reduction is not None:
             self._reduce(phase, phase.reduction)
         elif phase.parallel:
@@ -290,7 +214,7 @@ class _RowLowering(TileLowering):
         stop = end.name if end.number is None else str(end.number)
         first = 0 if from_first else lanes
         counter = writer.fresh("run")
-        short = size.is_constant and size.value <= _SHORT * lanes
+        short = size.is_constant and size.value <= SHORT * lanes
         loop = "tl.static_range" if short else "range"
         writer.line(f"for {counter} in {loop}({first}, {stop}, {lanes}):")
         writer.indent(1)

@@ -238,7 +238,12 @@ def _layer_tiles(rows: int, columns: int, batch: int, depth: int) -> Tiles:
             # Whole tiles would leave half of the GPU idle in the second wave.
             return Tiles(64, 128, 64)
         return Tiles(128, 128, 64, warps=8)
-    if rows > 64 and columns < 128 and depth > 64 and programs(128, 64) >= 0.7 * MULTIPROCESSORS:
+    if (
+        rows > 64
+        and columns < 128
+        and depth > 64
+        and programs(128, 64) >= 0.7 * MULTIPROCESSORS
+    ):
         return Tiles(128, 64, 64)
     high, wide = power_of_two(rows, 16, 64), power_of_two(columns, 16, 64)
     while wide > 16 and programs(high, wide) < 0.5 * MULTIPROCESSORS:

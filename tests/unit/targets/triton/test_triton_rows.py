@@ -9,6 +9,7 @@ from test_triton_naive import needs_interpreter, needs_triton
 from headrace.base.bundle import split_code
 from headrace.kernel.description import Kernel
 from headrace.targets.triton import rows
+from headrace.targets.triton.row_schedule import choose_schedule
 from headrace.targets.triton.target import make
 from headrace.targets.triton.variants import in_memory_order
 
@@ -152,7 +153,7 @@ def test_what_is_over_rows() -> None:
 
 
 def test_tiles_follow_memory() -> None:
-    softmax, columns, long, product = (rows.choose_schedule(s.kernel) for s in OWN)
+    softmax, columns, long, product = (choose_schedule(s.kernel) for s in OWN)
     assert softmax.lanes == 256 and softmax.rows > 1
     assert columns.rows == 32 and columns.lanes == 32
     assert (long.rows, long.lanes) == (1, 2048)
@@ -165,7 +166,7 @@ def windows() -> Kernel:
 
 def test_lanes_follow_the_layout_of_the_result() -> None:
     assert [a.name for a in windows().outer] == ["%d0", "%d2", "%d3", "%d1"]
-    schedule = rows.choose_schedule(windows())
+    schedule = choose_schedule(windows())
     assert schedule.lanes == 1 and schedule.rows >= 32
 
 

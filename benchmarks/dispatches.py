@@ -3,7 +3,8 @@
     python benchmarks/dispatches.py resnet50 --folder FOLDER        # models by name
     python benchmarks/dispatches.py path/to/model.onnx --dims h=48  # or any file
 
-One thread, weights resident. A dispatch's time is the smallest over the measured steps:
+One thread, weights resident. `--device cuda` puts each command 20 times into a graph of its
+own, so that no event stands between launches; files must be compiled for it. A dispatch's time is the smallest over the measured steps:
 other work on the machine can only add to it (`--median` for the median). Dispatches of one
 kernel on one shape are one row; rates are of useful work: a multiply-add is two
 operations, bytes are those of every binding once.
@@ -26,6 +27,7 @@ import headrace
 from headrace.artifact import schema
 from headrace.plan.model import Plan, PlannedDispatch
 from headrace.runtime.arrays import aligned_array
+from headrace.runtime.drivers.cuda_timing import repeated_ns
 
 _SUMS = ("contract", "convolution", "winograd")
 """Families whose operations are multiply-adds: two each."""
@@ -83,6 +85,12 @@ def rows(
         prepared = executor.prepare(arrays)
         outputs = [aligned_array(shape, dtype) for shape, dtype in prepared.outputs]
         step: Any = prepared.step
+        if module.device.device_class == "cuda":
+            step.run(arrays, outputs)
+            times = _repeated(step, prepared.plan)
+            return _grouped(
+                session.module.program, executor.function, prepared.plan, times, sizes
+            )
         step.record(True)
         samples: list[list[int]] = []
         for _ in range(steps):
@@ -92,6 +100,21 @@ def rows(
     pick = median if use_median else min
     times = [int(pick(ns)) for ns in zip(*samples[1:], strict=True)]
     return _grouped(session.module.program, executor.function, prepared.plan, times, sizes)
+
+
+def _repeated(step: Any, plan: Plan) -> list[int]:
+    """Nanoseconds of each command; those that are the same launch are measured once."""
+    known: dict[Any, int] = {}
+    found: list[int] = []
+    for number, command in enumerate(plan.commands):
+        if isinstance(command, PlannedDispatch):
+            key: Any = (command.executable, command.symbol, command.workgroups)
+        else:
+            key = number
+        if key not in known:
+            known[key] = repeated_ns(step, [number], 20, 3)
+        found.append(known[key])
+    return found
 
 
 def _grouped(
@@ -160,6 +183,7 @@ def main() -> None:
         "models", nargs="+", help="names of benchmarks/models.py, chain, or files"
     )
     parser.add_argument("--folder", type=Path, help="where the models are")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--dims", nargs="*", default=[], help="named sizes: NAME=SIZE")
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--top", type=int, default=40)
@@ -173,7 +197,10 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for model in options.models:
             compiled, usual = _compiled(model, folder, options.again)
-            with headrace.load(compiled, weight_budget="max", threads=1) as module:
+            threads = {"threads": 1} if options.device == "cpu" else {}
+            with headrace.load(
+                compiled, options.device, weight_budget="max", **threads
+            ) as module:
                 print(f"\n## {model}")
                 show(module, options, {**usual, **given})
 

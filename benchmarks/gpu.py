@@ -6,6 +6,7 @@
     python benchmarks/gpu.py disk --folder DIR        # half stays, the disk brings the rest
     python benchmarks/gpu.py peers --folder DIR       # torch, accelerate and JAX, the same weights
     python benchmarks/gpu.py products --folder DIR    # bf16 products beside cuBLAS, by --seed
+    python benchmarks/gpu.py models --folder DIR      # ResNet-50 and BERT-base beside torch
 
 Needs the extra `headrace[cuda]`, and torch for the peers and for the rates of the machine.
 What is built lies in the folder and is taken again; so a part that was stopped goes on. The
@@ -27,6 +28,7 @@ from typing import Any
 import numpy as np
 
 import gpu_memory
+import gpu_models
 import gpu_packed
 import gpu_peers
 import gpu_products
@@ -205,6 +207,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
     "peers": lambda o: peers(o.folder, Shape(layers=o.layers)),
     "memory": lambda o: memory(o.folder, Shape(layers=o.layers)),
     "products": lambda o: gpu_products.products(o.seed),
+    "models": lambda o: gpu_models.models(o.folder, o.cells, o.peers, o.again),
 }
 
 
@@ -214,6 +217,9 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--layers", type=int, default=Shape.layers)
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--cells", nargs="+", default=gpu_models.CELLS, help="of `models`")
+    parser.add_argument("--peers", nargs="+", default=gpu_models.PEERS, help="of `models`")
+    parser.add_argument("--again", action="store_true", help="`models`: headrace anew")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     for part in options.parts:

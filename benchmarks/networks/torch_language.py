@@ -55,7 +55,7 @@ class Bert(nn.Module):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor
     ) -> Tensor:
-        places = torch.arange(input_ids.shape[1])[None]
+        places = torch.arange(input_ids.shape[1], device=input_ids.device)[None]
         x = self.words(input_ids) + self.kinds(token_type_ids) + self.positions(places)
         x = self.norm(x)
         kept = attention_mask[:, None, None, :].to(x.dtype)

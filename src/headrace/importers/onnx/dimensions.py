@@ -28,7 +28,7 @@ from headrace.base.symbols import (
     parse_expr,
 )
 from headrace.importers.onnx import learnings
-from headrace.importers.onnx.remainders import bounds_by_remainder
+from headrace.importers.onnx.remainders import bounds_by_remainder, is_always_zero
 from headrace.importers.options import DimensionChoice
 
 _NAME = re.compile(r"[A-Za-z_$][\w.$:/]*")
@@ -275,6 +275,15 @@ class Dimensions:
         if not (a - b).names & set(self.defined):
             learnings.learn_equal(self, a, b)
         raise ValueError(f"sizes {a} and {b} are not known to be equal")
+
+    def always_equal(self, a: Expr, b: Expr) -> bool:
+        """Whether sizes are equal for all values of one dimension, however they are written."""
+        for factor in learnings.factors(self.simplify(a) - self.simplify(b)):
+            if len(factor.names) == 1:
+                (name,) = factor.names
+                if is_always_zero(factor, self.ranges.get(name, (1, None))[0]):
+                    return True
+        return False
 
     def maybe_equal(self, a: Expr, b: Expr) -> bool:
         """Whether the sizes can be equal for some values of the dimensions."""

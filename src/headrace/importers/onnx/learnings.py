@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from headrace.base.symbols import Atom, Expr, Operation, atom_names, dim
+from headrace.importers.onnx.remainders import is_always_zero
 
 if TYPE_CHECKING:
     from headrace.importers.onnx.dimensions import Dimensions
@@ -102,7 +103,7 @@ def _learn_factor(dims: Dimensions, difference: Expr) -> None:
 
     Sizes are at least 1, so names themselves are no such factor.
     """
-    for factor in _factors(difference):
+    for factor in factors(difference):
         if len(factor.names) != 1:
             continue
         (name,) = factor.names
@@ -113,7 +114,7 @@ def _learn_factor(dims: Dimensions, difference: Expr) -> None:
             raise Learned
 
 
-def _factors(expr: Expr) -> list[Expr]:
+def factors(expr: Expr) -> list[Expr]:
     """Operations that every term has as a factor, and the rest without common names."""
     monomials = [m for m, _ in expr.terms]
     if not monomials:
@@ -127,14 +128,16 @@ def _factors(expr: Expr) -> list[Expr]:
     return [*operations, rest]
 
 
-def _zeros(expr: Expr, name: str, low: int, high: int) -> tuple[int, int] | None:
+def _zeros(expr: Expr, name: str, low: int, high: int) -> tuple[int, int | None] | None:
     """The range of the name where the expression is 0; None where that is no range."""
     try:
         found = [n for n in range(low, high + 1) if expr.evaluate({name: n}) == 0]
     except ZeroDivisionError:
         return None
-    if not found or found[-1] - found[0] + 1 != len(found) or found[-1] == _SCANNED:
+    if not found or found[-1] - found[0] + 1 != len(found):
         return None
+    if found[-1] == _SCANNED:
+        return (found[0], None) if is_always_zero(expr, found[0]) else None
     return found[0], found[-1]
 
 

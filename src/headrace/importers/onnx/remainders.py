@@ -6,12 +6,15 @@ difference is at most 440. With `N = 441 * q + r` it does.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 
 from headrace.base.symbols import Expr, Operation, atom_names, bounds, dim
 
 Range = tuple[int, int]
 
+_LARGEST_CONSTANT = 1024
+_LONGEST_PERIOD = 1024
 _MOST_SPLIT = 4
 """How many names and divisors are tried for one expression."""
 
@@ -40,6 +43,53 @@ def bounds_by_remainder(expr: Expr, ranges: Mapping[str, Range]) -> Range | None
         if narrower is not None:
             low, high = max(low, narrower[0]), min(high, narrower[1])
     return low, high
+
+
+def is_always_zero(expr: Expr, low: int) -> bool:
+    """Whether an expression of one name is 0 for all of its values from `low` on.
+
+    Made of sums, extrema, quotients and remainders by constants, it runs, behind its last
+    bend, on a line that repeats: where it is 0 over many periods there, it stays so.
+    """
+    constants = [abs(n) for n in _constants(expr)]
+    if (
+        len(expr.names) != 1
+        or not _bends(expr)
+        or max(constants, default=0) > _LARGEST_CONSTANT
+    ):
+        return False
+    (name,) = expr.names
+    period = math.lcm(1, *(divisor for _, divisor in _divided(expr)))
+    if period > _LONGEST_PERIOD:
+        return False
+    last = 4 * (_LARGEST_CONSTANT + _LONGEST_PERIOD)
+    return all(expr.evaluate({name: n}) == 0 for n in range(low, low + last))
+
+
+def _constants(expr: Expr) -> Iterator[int]:
+    for monomial, coefficient in expr.terms:
+        yield coefficient
+        for atom, _ in monomial:
+            if isinstance(atom, Operation):
+                for operand in atom.operands:
+                    yield from _constants(operand)
+
+
+def _bends(expr: Expr) -> bool:
+    """Whether every term is a constant times one name or operation, divisors constants."""
+    for monomial, _ in expr.terms:
+        if len(monomial) > 1 or any(power != 1 for _, power in monomial):
+            return False
+        for atom, _power in monomial:
+            if isinstance(atom, Operation):
+                divides = atom.name in ("floordiv", "mod")
+                if divides and not (
+                    atom.operands[1].is_constant and atom.operands[1].value > 0
+                ):
+                    return False
+                if not all(_bends(operand) for operand in atom.operands):
+                    return False
+    return True
 
 
 def _divided(expr: Expr) -> Iterator[tuple[str, int]]:

@@ -261,7 +261,8 @@ def _packable(nest: Nest, right: Read, axis: Axis) -> bool:
 
 
 def _guess(size: Expr) -> int:
-    return size.value if size.is_constant else 64
+    """At least 1: a product without elements has a plan too."""
+    return max(1, size.value) if size.is_constant else 64
 
 
 def _contiguous(offset: Expr, axis: str, tile: int) -> bool:

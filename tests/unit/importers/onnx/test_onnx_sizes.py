@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from onnx import helper
-from onnx_graphs import check, model_of, result_shapes
+from onnx_graphs import check, check_on_cpu, model_of, result_shapes
 
 from headrace.base.errors import HeadraceError
 from headrace.base.symbols import parse_expr
@@ -297,3 +298,23 @@ def test_a_size_that_is_its_own_maximum_bounds_its_name() -> None:
     with pytest.raises(Learned):
         dims.same(parse_expr("max((n - 20) floordiv 10, 0)"), frames)
     assert dims.ranges["n"] == (20, None)
+
+
+def test_a_length_without_its_remainder_is_cut_in_frames(tmp_path: Path) -> None:
+    """Frames of 4 samples, as filter banks take them: what is left over is dropped."""
+    nodes = [
+        node("Shape", "x", "shape"),
+        node("Gather", "shape one", "length"),
+        node("Mod", "length four", "rest"),
+        node("Sub", "length rest", "end"),
+        node("Slice", "x zero end one", "cut"),
+        node("Reshape", "cut frames", "y"),
+    ]
+    weights = {
+        "zero": np.array([0]), "one": np.array([1]), "four": np.array([4]),
+        "frames": np.array([0, -1, 4]),
+    }  # fmt: skip
+    for length in (11, 12):
+        x = np.arange(2 * length, dtype=_F).reshape(2, length)
+        proto = model_of(nodes, {"x": x}, ["y"], weights=weights, shapes={"x": ["b", "n"]})
+        check_on_cpu(proto, {"x": x}, tmp_path)

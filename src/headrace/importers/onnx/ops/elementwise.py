@@ -152,19 +152,24 @@ def clip(c: NodeContext) -> SSAValue:
 
 @onnx_op("Sinh", "Cosh")
 def hyperbolic(c: NodeContext) -> SSAValue:
-    """sinh = (u + u / (u + 1)) / 2 with u = e^x - 1, accurate near zero.
+    """sinh = (u + u / (u + 1)) / 2 with u = e^|x| - 1 and x's sign, accurate near zero.
 
     In f16 e^x is beyond the largest float where its half is not: those compute in f32.
     """
     b, kind = c.build, c.dtype(0)
     x = b.convert(c.data(0), working_type(kind))
     if c.node.op_type == "Sinh":
-        u = b.unary("exponential_minus_one", x)
+        # Of negative x, u + 1 would lose what is left of e^x.
+        u = b.unary("exponential_minus_one", b.unary("abs", x))
         shifted = b.binary("divide", u, c.with_scalar("add", u, 1))
         # Where e^x overflows u / (u + 1) is NaN; it is 1 there.
         infinite = b.compare("EQ", u, c.scalar_like(math.inf, u))
         shifted = b.select(infinite, c.scalar_like(1, u), shifted)
-        return b.convert(c.with_scalar("multiply", b.binary("add", u, shifted), 0.5), kind)
+        half = c.with_scalar("multiply", b.binary("add", u, shifted), 0.5)
+        signed = b.select(
+            b.compare("LT", x, c.scalar_like(0, x)), b.unary("negate", half), half
+        )
+        return b.convert(signed, kind)
     both = b.binary(
         "add", b.unary("exponential", x), b.unary("exponential", b.unary("negate", x))
     )

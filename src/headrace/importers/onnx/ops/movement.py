@@ -56,9 +56,23 @@ def _missing_size(c: NodeContext, source: Sequence[Expr], others: Sequence[Expr]
 def reshape_to(c: NodeContext, operand: SSAValue, shape: Sequence[Expr]) -> SSAValue:
     """A reshape, whose element counts must be equal (learned where they can be)."""
     before, after = product(shape_of(operand)), product(shape)
-    if before != after:
+    if before != after and c.dims.always_equal(before, after):
+        operand = _rewritten(c, operand, after)
+    elif before != after:
         c.dims.same(before, after)
     return c.build.reshape(operand, shape)
+
+
+def _rewritten(c: NodeContext, operand: SSAValue, count: Expr) -> SSAValue:
+    """A tensor of `count` elements with one of its sizes written as a multiple, which it is:
+    `n - n mod 160` as `160 * ((n - n mod 160) floordiv 160)`."""
+    shape = shape_of(operand)
+    for divisor in sorted({abs(factor) for _, factor in count.terms} - {1}):
+        for axis, size in enumerate(shape):
+            multiple = size // divisor * divisor
+            if product([*shape[:axis], multiple, *shape[axis + 1 :]]) == count:
+                return c.slice_axis(operand, axis, 0, multiple)
+    return operand
 
 
 @onnx_op("Reshape")

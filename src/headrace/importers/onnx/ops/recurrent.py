@@ -104,6 +104,8 @@ def _recurrent(
         c.dims.same(batch, c.shape(at)[0 if by_batch else 1])
         c.dims.same(hidden, c.shape(at)[2])
         c.dims.same(as_expr(count), c.shape(at)[1 if by_batch else 0])
+    if c.has(4):
+        c.dims.same(batch, c.shape(4)[0])
     for at, rows in ((3, 2 * gates), (7, 3)):
         if c.has(at):
             c.dims.same(hidden * rows, c.shape(at)[1])

@@ -98,10 +98,12 @@ def _plan(c: NodeContext) -> list[AxisResize]:
             regions[axis] = (region[n], region[n + len(axes)])
     has_scales = c.has(2) and c.shape(2) != (as_expr(0),)
     if has_scales:
+        # The text scales the size of the region; ONNX's own shapes, its reference and
+        # onnxruntime scale that of the whole.
         scales = [float(s) for s in c.constant(2)]
         stated = dict(zip(axes, scales, strict=True))
         return [
-            AxisResize(n, shape[n], _target(shape[n], s, regions[n]), s, regions[n])
+            AxisResize(n, shape[n], scaled_size(shape[n], s), s, regions[n])
             for n, s in sorted(stated.items())
         ]
     targets = dict(zip(axes, c.sizes(3), strict=True))
@@ -123,12 +125,6 @@ def _plan(c: NodeContext) -> list[AxisResize]:
         AxisResize(n, shape[n], target, None, regions[n])
         for n, target in sorted(targets.items())
     ]
-
-
-def _target(size: Expr, scale: float, region: tuple[float, float]) -> Expr:
-    if region == (0.0, 1.0):
-        return scaled_size(size, scale)
-    return as_expr(math.floor(size.value * (region[1] - region[0]) * scale))
 
 
 def scaled_size(size: Expr, scale: float) -> Expr:

@@ -28,9 +28,10 @@ _DEPTHS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _LARGE = 1.05  # times the middle unit: worth levels of its own before it
 _MOST_EXTRA = 16
 
-_REACH, _LEAST_REACH = 2048, 3
+_REACH, _FEW, _LEAST_REACH = 2048, 16, 4
 """Beside each ring so many levels are looked at, divided by the units there are: to play one
-takes as long as it has units, and a new budget must have its plan in a tenth of a second."""
+takes as long as it has units, and a new budget must have its plan in a tenth of a second. Where
+these are few, the first level of every other ring is, then those next to the best."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,9 @@ class Schedule:
     timing: Timing
 
 
+_Found: TypeAlias = tuple[Level, Schedule]
+
+
 class Levels:
     """The levels of a problem; those looked at are played once and kept."""
 
@@ -68,7 +72,7 @@ class Levels:
         self._choice = problem.choice
         self._units = problem.streaming.units
         self._played: dict[_LevelKey, Schedule] = {}
-        self._known: dict[int, list[int]] = {}
+        self._known: dict[tuple[int, bool], list[int]] = {}
         self._sizes = [u.size_bytes for u in self._units]
 
     @property
@@ -96,39 +100,70 @@ class Levels:
             idle = [False] * len(self._units)
             timing = Timing(self._problem.compute_ns, 0)
             return self.everything, Schedule(idle, [], [], timing)
-        best: tuple[Level, Schedule] | None = None
-        reach = max(_LEAST_REACH, _REACH // max(1, len(self._choice.rest)))
-        for ring_bytes in self.rings_bytes:
-            place = self._choice.minimum_bytes - self._choice.ring_bytes + ring_bytes
-            if place > allowed_bytes:
+        reach = _REACH // max(1, len(self._choice.rest))
+        best: _Found | None = None
+        way = self.rings_bytes[0], False
+        rings = self.rings_bytes if reach >= _FEW else self.rings_bytes[::2]
+        for ring_bytes in rings:
+            left_bytes = allowed_bytes - self._choice.minimum_bytes
+            left_bytes -= ring_bytes - self._choice.ring_bytes
+            if left_bytes < 0:
                 break
-            if best and self._least_ns(allowed_bytes - place) >= best[1].timing.step_ns:
+            if best and self._least_ns(left_bytes) >= best[1].timing.step_ns:
                 break  # a larger ring leaves still less for what stays
-            order = self._choice.order(ring_bytes)
-            kept_bytes = self._kept_bytes(ring_bytes)
-            most = bisect_right(kept_bytes, allowed_bytes - place) - 1
-            for kept in range(most, max(most - reach, -1), -1):
-                above = kept_bytes[min(kept + 1, len(order))]
-                if best and self._least_ns(above) >= best[1].timing.step_ns:
-                    break
-                left_bytes = allowed_bytes - place - kept_bytes[kept]
-                for extra in islice(self._beside(order, kept, left_bytes), reach):
-                    cost = place + kept_bytes[kept] + sum(self._sizes[u] for u in extra)
-                    level = Level((*order[:kept], *extra), ring_bytes, cost)
-                    if best and self._floor_ns(level) >= best[1].timing.step_ns:
-                        continue
-                    schedule = self._play(level)
-                    if best is None or schedule.timing.step_ns < best[1].timing.step_ns:
-                        best = (level, schedule)
+            for by_launch in self._choice.ways:
+                looked = reach if reach >= _FEW else 1
+                found = self._best_of(ring_bytes, by_launch, left_bytes, looked, best)
+                if found is not best:
+                    best, way = found, (ring_bytes, by_launch)
+        assert best is not None
+        if reach < _FEW:
+            left_bytes = allowed_bytes - self._choice.minimum_bytes
+            left_bytes -= way[0] - self._choice.ring_bytes
+            best = self._best_of(*way, left_bytes, max(_LEAST_REACH, reach), best)
         assert best is not None
         return best
 
-    def _kept_bytes(self, ring_bytes: int) -> list[int]:
+    def _best_of(
+        self,
+        ring_bytes: int,
+        by_launch: bool,
+        left_bytes: int,
+        reach: int,
+        best: _Found | None,
+    ) -> _Found | None:
+        """The best of one order beside a ring, or what was found before.
+
+        Args:
+            left_bytes: for what stays beside the ring and what always does.
+            reach: how many levels are looked at, from the one that keeps most.
+        """
+        choice = self._choice
+        place = choice.minimum_bytes - choice.ring_bytes + ring_bytes
+        order = choice.order(ring_bytes, by_launch)
+        kept_bytes = self._kept_bytes(ring_bytes, by_launch)
+        most = bisect_right(kept_bytes, left_bytes) - 1
+        for kept in range(most, max(most - reach, -1), -1):
+            above = kept_bytes[min(kept + 1, len(order))]
+            if best and self._least_ns(above) >= best[1].timing.step_ns:
+                break
+            beside = self._beside(order, kept, left_bytes - kept_bytes[kept])
+            for extra in islice(beside, reach):
+                cost = place + kept_bytes[kept] + sum(self._sizes[u] for u in extra)
+                level = Level((*order[:kept], *extra), ring_bytes, cost)
+                if best and self._floor_ns(level) >= best[1].timing.step_ns:
+                    continue
+                schedule = self._play(level)
+                if best is None or schedule.timing.step_ns < best[1].timing.step_ns:
+                    best = (level, schedule)
+        return best
+
+    def _kept_bytes(self, ring_bytes: int, by_launch: bool) -> list[int]:
         """Bytes of the first units of a ring's order: none, one, and so on."""
-        found = self._known.get(ring_bytes)
+        found = self._known.get((ring_bytes, by_launch))
         if found is None:
-            sizes = (self._sizes[u] for u in self._choice.order(ring_bytes))
-            found = self._known[ring_bytes] = list(accumulate(sizes, initial=0))
+            sizes = (self._sizes[u] for u in self._choice.order(ring_bytes, by_launch))
+            found = self._known[ring_bytes, by_launch] = list(accumulate(sizes, initial=0))
         return found
 
     def _beside(

@@ -10,7 +10,7 @@ before it is the first to stream, and so on; equal layers thereby spread evenly.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 
 from headrace.plan.cost import Concurrency, Event, PartTimes, transfer_ns
@@ -49,7 +49,7 @@ class Choice:
         profile: Profile,
     ) -> None:
         self._parts = (flat, streaming, runs, profile)
-        self._orders: dict[int, tuple[int, ...]] = {}
+        self._orders: dict[tuple[int, bool], tuple[int, ...]] = {}
         units = streaming.units
         fixed = [i for i, u in enumerate(units) if u.fixed]
         free = [(i, u) for i, u in enumerate(units) if not u.fixed]
@@ -74,13 +74,27 @@ class Choice:
             streams[unit] = True
         return events_of(streaming, streams, runs)
 
-    def order(self, ring_bytes: int) -> tuple[int, ...]:
-        """`rest` in the order in which its units stay beside a ring of this size."""
-        found = self._orders.get(ring_bytes)
+    @cached_property
+    def ways(self) -> tuple[bool, ...]:
+        """What `order` may be asked for: by launches too where slices cost more than shares."""
+        _, streaming, _, _ = self._parts
+        return (False, True) if any(streaming.parts.slots) else (False,)
+
+    def order(self, ring_bytes: int, by_launch: bool = False) -> tuple[int, ...]:
+        """`rest` in the order in which its units stay beside a ring of this size.
+
+        Args:
+            by_launch: the units that the slices of a launch read follow one another, so that
+                few launches are cut between what stays and what streams.
+        """
+        found = self._orders.get((ring_bytes, by_launch))
         if found is None:
             flat, streaming, runs, profile = self._parts
-            found = self._orders[ring_bytes] = tuple(
-                _order(flat, streaming, runs, self.rest, self.events, profile, ring_bytes)
+            launches = _launches(streaming) if by_launch else {}
+            found = self._orders[ring_bytes, by_launch] = tuple(
+                _order(
+                    flat, streaming, runs, self.rest, self.events, profile, ring_bytes, launches
+                )
             )
         return found
 
@@ -135,8 +149,12 @@ def _order(
     events: Sequence[Event],
     profile: Profile,
     ring_bytes: int,
+    launches: Mapping[int, int],
 ) -> list[int]:
-    """`rest` in the order in which units stay: the reverse of how they begin to stream."""
+    """`rest` in the order in which units stay: the reverse of how they begin to stream.
+
+    Units of one of the `launches` begin together.
+    """
     begin = 0
     needed: dict[int, int] = {}
     trips: dict[int, int] = {}
@@ -153,12 +171,27 @@ def _order(
     again = [u for u in places if trips[u] == 1 and brought[u] > _TWICE]
     once = [u for u in places if trips[u] == 1 and brought[u] <= _TWICE]
     order: list[int] = []
+    ring_ns = transfer_ns(ring_bytes, profile)
     for group in (once, again, often):
-        times = [transfer_ns(sizes[u], profile) for u in group]
-        ring_ns = transfer_ns(ring_bytes, profile)
-        picks = _hidden_first([needed[u] for u in group], times, max(begin, 1), ring_ns)
-        order.extend(group[p] for p in picks)
+        together: dict[int, list[int]] = {}
+        for unit in group:
+            together.setdefault(launches.get(unit, ~unit), []).append(unit)
+        parts = list(together.values())
+        times = [sum(transfer_ns(sizes[u], profile) for u in units) for units in parts]
+        first = [needed[units[0]] for units in parts]
+        for pick in _hidden_first(first, times, max(begin, 1), ring_ns):
+            order.extend(parts[pick])
     return order[::-1]
+
+
+def _launches(streaming: Streaming) -> dict[int, int]:
+    """The step whose slices read a unit first, of those that slices read."""
+    found: dict[int, int] = {}
+    for atom in streaming.atoms:
+        if not atom.whole:
+            for unit in atom.units:
+                found.setdefault(unit, atom.step)
+    return found
 
 
 def _trips(flat: FlatFunction, run: tuple[int, int]) -> int:

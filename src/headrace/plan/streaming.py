@@ -298,6 +298,10 @@ def events_of(
     # The launch whose parts come, and how many workgroups of it the last event has.
     launch, count = -1, 0
     in_head = False  # whether the last event has nothing but a part it goes on with
+    # What the launch's atom before reads, and how many slices it has beside its first: in
+    # all, and in the last event.
+    read: tuple[int, ...] = ()
+    beside = beside_here = 0
     for index, atom in enumerate(streaming.atoms):
         units = kept.get(atom.units)
         if units is None:
@@ -311,9 +315,15 @@ def events_of(
         if not cut or atom.step != launch:
             launch, count = (atom.step if cut else -1), 0
             in_head = False
+            beside = beside_here = 0
+        elif units != read:
+            beside, beside_here = beside + 1, beside_here + 1
+            ns += parts.branch_ns
+        read = units
         if last is not None and (not units or units == last.units):
             if count:
-                ns = parts.part_ns(launch, count + atom.count) - parts.part_ns(launch, count)
+                ns += parts.part_ns(launch, count + atom.count) - parts.part_ns(launch, count)
+                ns -= atom.compute_ns
             if units:
                 last.using_ns += last.trailing_ns + ns
                 last.trailing_ns = 0
@@ -324,14 +334,18 @@ def events_of(
             goes_on = False
             if last is not None and count:
                 goes_on = True
-                last.open_ns = -1 if in_head else parts.part_ns(launch, count)
+                here = beside_here - 1  # the slice that begins now is the next event's
+                last.open_ns = parts.part_ns(launch, count) + here * parts.branch_ns
+                if in_head:
+                    last.open_ns = -1
             last = Event(units, ns, 0, index, index, run)
             events.append(last)
-            in_head, count = goes_on, 0
+            in_head, count, beside_here = goes_on, 0, int(goes_on)
         count += atom.count
         if in_head:
-            last.head_ns = parts.part_ns(launch, count)
+            last.head_ns = parts.part_ns(launch, count) + beside_here * parts.branch_ns
             last.together_ns = parts.part_ns(launch, atom.first + atom.count)
+            last.together_ns += beside * parts.branch_ns
     return events
 
 
@@ -357,6 +371,7 @@ def pieces_of(streaming: Streaming, streams: Sequence[bool]) -> list[Piece]:
     found: list[Piece] = []
     parts = streaming.parts
     previous: tuple[int, ...] = ()
+    beside = 0
     for index, atom in enumerate(streaming.atoms):
         if atom.whole:
             found.append(Piece(atom, atom.count, index, atom.compute_ns))
@@ -365,6 +380,7 @@ def pieces_of(streaming: Streaming, streams: Sequence[bool]) -> list[Piece]:
         if not (atom.first and found[-1].atom.step == atom.step and needs == previous):
             found.append(Piece(atom, 0, index, 0))
             previous = needs
+            beside = beside + 1 if atom.first else 0
         piece = found[-1]
         piece.count += atom.count
         piece.last_atom = index
@@ -374,4 +390,5 @@ def pieces_of(streaming: Streaming, streams: Sequence[bool]) -> list[Piece]:
         piece.compute_ns = parts.part_ns(atom.step, piece.count)
         if piece.atom.first:
             piece.together_ns = parts.part_ns(atom.step, atom.first + atom.count)
+            piece.together_ns += beside * parts.branch_ns
     return found

@@ -25,10 +25,13 @@ class Concurrency:
         branches: a slice runs beside those before it from when its weights are there.
             Otherwise it does where they are there when the first of them begins; where they
             come later it runs after them.
+        steps_end_whole: a step begins when all that the one before brought for it is there,
+            as a graph does whose end brings it.
     """
 
     slots: Mapping[tuple[int, str], int] = field(default_factory=dict[tuple[int, str], int])
     branches: bool = True
+    steps_end_whole: bool = False
 
 
 class PartTimes:
@@ -41,7 +44,7 @@ class PartTimes:
     Attributes:
         slots: workgroups that run at once, by step; 0 where time grows with the workgroups,
             and parts run one after another.
-        branches: see `Concurrency`.
+        branches, steps_end_whole: see `Concurrency`.
         branch_ns: what a slice costs that runs beside another.
     """
 
@@ -54,6 +57,7 @@ class PartTimes:
     ) -> None:
         """`launch_ns` is the profile's overhead."""
         self.branches = concurrency.branches
+        self.steps_end_whole = concurrency.steps_end_whole
         self.branch_ns = _BRANCH_NS if concurrency.branches else 0
         self._times = times_ns
         self._launch_ns = launch_ns
@@ -166,12 +170,13 @@ def simulate(
     profile: Profile,
     compute_ns: int,
     branches: bool = True,
+    steps_end_whole: bool = False,
 ) -> Timing:
     """Runs the two timelines until two steps take the same time.
 
     Args:
         compute_ns: of a step with every weight there.
-        branches: see `Concurrency`.
+        branches, steps_end_whole: see `Concurrency`.
 
     The link brings transfers in order, each when the one before has arrived and its
     place is free; an event begins when the one before has ended and its units are there.
@@ -182,10 +187,14 @@ def simulate(
     busy = sum(transfer_ns(t.size_bytes, profile) for t in transfers)
     shared = compute_ns + int(busy * profile.contention)
     opening: list[list[tuple[int, int, int]]] = [[] for _ in events]
+    several_runs = events[-1].run != events[0].run
+    heads: list[tuple[int, int]] = []
     for transfer in transfers:
         time = transfer_ns(transfer.size_bytes, profile)
+        if steps_end_whole and not several_runs and transfer.after < 0:
+            heads.append((time, transfer.previous))
+            continue
         opening[transfer.first].append((time, transfer.after, transfer.previous))
-    several_runs = events[-1].run != events[0].run
     released = [0] * len(events)
     # When the open launch began: what runs beside it counts from there. `group` is when
     # the slices began that run together now.
@@ -222,6 +231,9 @@ def simulate(
                 now += event.trailing_ns
             if event.open_ns >= 0:
                 launch = group = now - event.open_ns
+        for time, previous in heads:
+            link = max(link, released[previous] if previous >= 0 else 0) + time
+            now = max(now, link)
         period = now - begin
         begin = now
         if period == last_period:

@@ -247,7 +247,14 @@ class Levels:
         events = events_of(problem.streaming, streams, problem.runs)
         transfers = transfers_of(events, self._sizes)
         place_ring(transfers, level.ring_bytes, events)
-        branches = problem.streaming.parts.branches
-        timing = simulate(events, transfers, problem.profile, problem.compute_ns, branches)
+        parts = problem.streaming.parts
+        timing = simulate(
+            events,
+            transfers,
+            problem.profile,
+            problem.compute_ns,
+            parts.branches,
+            parts.steps_end_whole,
+        )
         schedule = self._played[key] = Schedule(streams, events, transfers, timing)
         return schedule

@@ -120,7 +120,7 @@ class CudaCode:
         self._threads: dict[str, int] = {}
         slots: dict[tuple[int, str], int] = {}
         self._slots = slots
-        self.concurrency = Concurrency(slots)
+        self.concurrency = Concurrency(slots, steps_end_whole=True)
         free = calls.memory()[0]
         problems = Problems()
         for number, index in enumerate(self.variants):

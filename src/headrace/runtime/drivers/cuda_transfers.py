@@ -110,10 +110,15 @@ class Beside:
     """
 
     def __init__(
-        self, step: Any, commands: Sequence[PlannedCommand], one_by_one: bool = False
+        self,
+        step: Any,
+        commands: Sequence[PlannedCommand],
+        one_by_one: bool = False,
+        timed: bool = True,
     ) -> None:
-        """With `one_by_one` no slice runs beside another: a trace shows them in one row."""
-        self._one_by_one = one_by_one
+        """With `one_by_one` no slice runs beside another: a trace shows them in one row.
+        Without `timed` there are no `ends`."""
+        self._one_by_one, self._timed = one_by_one, timed
         self._calls: CudaCalls = step.device.calls
         self._main: Any = step.device.stream
         self._sides: tuple[Any, ...] = step.device.side_streams
@@ -151,7 +156,7 @@ class Beside:
         """The command has been put on its stream; whether it is one of several slices."""
         if self._fork is None:
             return False
-        if self.begins(number + 1):
+        if self._timed and self.begins(number + 1):
             end = self._handles.event(True)
             self._calls.record_outside(end, stream)
             self.ends.append(end)

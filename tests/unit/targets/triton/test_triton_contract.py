@@ -156,6 +156,14 @@ def test_a_kernel_that_reads_what_other_tiles_write_is_no_product() -> None:
     assert products.as_product(Sample("in place", text).kernel) is not None
 
 
+def test_halves_behind_a_sum_are_rounded_once() -> None:
+    source = contract.generate("k", OWN[2].kernel)
+    assert source is not None and source.text.count(".to(tl.float16).to(tl.uint16") == 1
+    steps = TAPS.replace("erf(%v6)", "floor(%v6)")
+    source = contract.generate("k", Sample("steps", steps).kernel)
+    assert source is not None and source.text.count(".to(tl.float16).to(tl.uint16") > 1
+
+
 @needs_triton
 def test_taps_of_many_channels_are_read_16_bytes_at_a_time() -> None:
     """A run of depth lies within a tap: neighbours in it are neighbours in memory."""

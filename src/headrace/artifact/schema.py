@@ -16,7 +16,7 @@ from headrace.base.dtypes import DType
 from headrace.base.exponent_codes import ExponentCodes
 from headrace.base.symbols import ONE, ZERO, Expr
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 Lifetime = Literal["external", "constant", "variable", "transient", "staging"]
 
@@ -227,6 +227,7 @@ class Launch:
     slice: SliceRule | None = None
     family: str = "naive"
     shared_bytes: int = 0
+    overlaps: bool = False
 
 
 @dataclass(frozen=True)

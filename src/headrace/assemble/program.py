@@ -170,6 +170,7 @@ def _specialisation(given: kernel_target.Specialisation) -> schema.Specialisatio
                 ),
                 launch.family,
                 launch.shared_bytes,
+                launch.overlaps,
             )
             for launch in given.launches
         ),

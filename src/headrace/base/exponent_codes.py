@@ -7,7 +7,7 @@ consecutive ones from `base` on becomes a code of four bits; code 15 is an *esca
 Values are packed in blocks, one behind the other, so that a run of whole blocks unpacks
 alone. A block of n values is
 
-    n bytes        sign and seven bits of mantissa; of an escape its number in the block
+    n bytes        sign and seven bits of mantissa; of an escape its sign and its number
     2 n bytes      the 16 low bits, f32 only
     n / 2 bytes    codes: of each 32 values, byte i holds that of i (low half) and of 16 + i
     2 e bytes      where in the block its escapes stand, in order; 65535 for none
@@ -34,8 +34,12 @@ MOST_BLOCK = 65535 // GROUP * GROUP
 NOWHERE = 65535
 """The position of an escape that is not there."""
 
-MOST_ESCAPES = 256
-"""Of a block: their numbers are bytes."""
+MOST_ESCAPES = 128
+"""Of a block: their numbers have seven bits."""
+
+MOST_BASE = 254 - ESCAPE
+"""Of code 15 too the exponent is then one of a finite number: what reads codes alone takes an
+escape for a finite value of its sign."""
 
 _ALIGNMENT_BYTES = 16
 _CHUNK_VALUES = 1 << 23
@@ -78,7 +82,7 @@ class ExponentCodes:
         return (
             0 < self.block <= MOST_BLOCK
             and self.block % GROUP == 0
-            and 0 <= self.base < 256
+            and 0 <= self.base <= MOST_BASE
             and 0 <= self.escapes <= MOST_ESCAPES
         )
 
@@ -125,7 +129,7 @@ def best_base(counts: Any) -> int:
     import numpy as np
 
     sums = np.convolve(counts, np.ones(ESCAPE, np.int64), "valid")
-    return int(np.argmax(sums))
+    return int(np.argmax(sums[: MOST_BASE + 1]))
 
 
 def most_escapes(array: Any, base: int, block: int) -> int:
@@ -176,7 +180,7 @@ def _encode_blocks(bits: Any, codes: ExponentCodes, packed: Any) -> None:
         if counts.max() > min(codes.escapes, MOST_ESCAPES):
             raise ValueError(f"a block has {counts.max()} escapes, not {codes.escapes}")
         numbers = np.arange(rows.size) - (np.cumsum(counts) - counts)[rows]
-        low[rows, columns] = numbers
+        low[rows, columns] = low[rows, columns] & 128 | numbers
         code[escaped] = ESCAPE
         lists = np.zeros((len(packed), codes.escapes), np.uint16)
         lists[rows, numbers] = high.reshape(-1, block)[rows, columns]
@@ -212,7 +216,7 @@ def decode(packed: Any, codes: ExponentCodes, width: int) -> Any:
         at = codes.escapes_at(width)
         lists = np.ascontiguousarray(rows[:, at : at + 2 * codes.escapes]).view(np.uint16)
         where, _ = np.nonzero(escaped)
-        high[escaped] = lists[where, low[escaped]]
+        high[escaped] = lists[where, low[escaped] & 127]
     if width == 2:
         return high.reshape(-1)
     rest = np.ascontiguousarray(rows[:, block : 3 * block]).view(np.uint16)

@@ -84,6 +84,8 @@ class Launch:
         family: `map`, `reduce`, `contract`, `window`, `row`, ...; `naive` where the
             naive emitter made it. For reports and the cost model.
         shared_bytes: dynamic shared memory of each workgroup (GPU).
+        overlaps: the function itself waits for the launches before it, so it may begin while
+            they end (GPU).
     """
 
     symbol: str
@@ -92,6 +94,7 @@ class Launch:
     slice: SliceRule | None = None
     family: str = "naive"
     shared_bytes: int = 0
+    overlaps: bool = False
 
 
 @dataclass(frozen=True)

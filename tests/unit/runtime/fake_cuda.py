@@ -32,6 +32,7 @@ class Node:
     work: Callable[[], None]
     stream: int
     after: set[int]
+    is_launch: bool = False
 
 
 @dataclass
@@ -59,6 +60,7 @@ class FakeCalls:
         held: size by address of device memory.
         pinned: size by address of pinned host memory.
         launches: symbols of kernels put on a stream or into a graph.
+        overlapping: how many of them may begin while the one before ends.
         refuse: a symbol whose launch fails.
     """
 
@@ -74,7 +76,7 @@ class FakeCalls:
         self.pinned: dict[int, int] = {}
         self.peak_bytes = 0
         self.graph_launches = 0
-        self.captures = 0
+        self.captures = self.overlapping = 0
         self.copied_bytes = self.brought_bytes = 0
         self.refuse = ""
         self.can_pin = True
@@ -253,13 +255,13 @@ class FakeCalls:
 
     # -- work
 
-    def _add(self, stream: int, work: Callable[[], None]) -> None:
+    def _add(self, stream: int, work: Callable[[], None], is_launch: bool = False) -> None:
         graph = self._graph
         if graph is None:
             work()
             return
         assert stream in graph.ends, "work on a stream that is not captured"
-        graph.nodes.append(Node(work, stream, graph.ends[stream]))
+        graph.nodes.append(Node(work, stream, graph.ends[stream], is_launch))
         graph.ends[stream] = {len(graph.nodes) - 1}
 
     def _check(self, address: int, size_bytes: int) -> None:
@@ -301,6 +303,7 @@ class FakeCalls:
         shared_bytes: int,
         stream: int,
         parameters: int,
+        overlaps: bool = False,
     ) -> None:
         if function.call.symbol == self.refuse:
             raise error("HR4022", "the CUDA driver refuses cuLaunchKernel", notes="because")
@@ -322,7 +325,13 @@ class FakeCalls:
         def work() -> None:
             function.call(ctypes.addressof(buffer), 0, x * y * z, scratch)
 
-        self._add(stream, work)
+        if overlaps:
+            # It waits for that launch and nothing else.
+            self.overlapping += 1
+            assert self._graph is not None
+            (last,) = self._graph.ends[stream]
+            assert self._graph.nodes[last].is_launch
+        self._add(stream, work, is_launch=True)
 
     # -- graphs
 
@@ -389,12 +398,19 @@ class FakeDevice(CudaDevice):
                         )
                         self.fake.interfaces[launch.symbol] = interface
         executables = tuple(
-            replace(
-                e,
-                variants=tuple(
-                    replace(v, format="cubin", features=("sm_90",)) for v in e.variants
-                ),
-            )
+            replace(e, variants=tuple(_for_cuda(v) for v in e.variants))
             for e in program.executables
         )
         return super().link(replace(program, executables=executables), code)
+
+
+def _for_cuda(variant: schema.Variant) -> schema.Variant:
+    """The variant as code of a GPU whose launches wait for those before them."""
+    entry_points = tuple(
+        tuple(
+            replace(case, launches=tuple(replace(x, overlaps=True) for x in case.launches))
+            for case in cases
+        )
+        for cases in variant.entry_points
+    )
+    return replace(variant, format="cubin", features=("sm_90",), entry_points=entry_points)

@@ -69,6 +69,22 @@ def test_a_step_is_one_graph_and_brings_what_the_plan_says(mlp_path):
         assert device.fake.copied_bytes - before == streamed + 2 * x.nbytes
 
 
+def test_launches_overlap_where_they_need_nothing_but_the_one_before(mlp_path):
+    device = FakeDevice()
+    x = np.ones((2, 1024), np.float32)
+    with opened(mlp_path, device, weight_budget="max") as module:
+        module(x)
+        commands = len(module.plan({"batch": 2}).commands)
+        # The first comes behind a copy of the input.
+        assert device.fake.overlapping == commands - 1 > 1
+        with module.trace():
+            module(x)
+        assert device.fake.overlapping == commands - 1
+        module.weight_budget = "min"
+        module(x)
+        assert device.fake.overlapping - commands + 1 < commands - 1
+
+
 def test_what_is_held_keeps_budget_and_limit(mlp_path):
     for budget in BUDGETS:
         device = FakeDevice()

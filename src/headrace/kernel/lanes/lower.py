@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from headrace.base.dtypes import DType
 from headrace.base.errors import error
-from headrace.base.symbols import Expr, as_expr, bounds, dim, maximum, product
+from headrace.base.symbols import ONE, Expr, as_expr, bounds, dim, maximum, product
 from headrace.kernel.description import (
     Axis,
     Combiner,
@@ -124,9 +124,11 @@ class Lowering:
         """Row-major coordinates of a linear number below the product of the sizes."""
         found: list[Value] = []
         rest = linear
+        outermost = next((n for n, size in enumerate(sizes) if size != ONE), 0)
         for position in range(len(sizes) - 1, -1, -1):
-            if position == 0:
+            if position == outermost:
                 found.append(rest)
+                found += [self.indices.constant(0) for _ in range(position)]
                 break
             if sizes[position].is_constant and sizes[position].value == 1:
                 found.append(self.indices.constant(0))

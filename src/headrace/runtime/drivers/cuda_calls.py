@@ -386,20 +386,30 @@ class CudaCalls:
         shared_bytes: int,
         stream: Any,
         parameters: int,
+        overlaps: bool = False,
     ) -> None:
-        """Starts a kernel; `parameters` is the address of an array of pointers to values."""
-        self._call(
-            "cuLaunchKernel",
-            function,
-            *grid,
-            threads,
-            1,
-            1,
-            shared_bytes,
-            stream,
-            parameters,
-            0,
-        )
+        """Starts a kernel.
+
+        Args:
+            parameters: the address of an array of pointers to values.
+            overlaps: it begins while the kernel before it on the stream ends, for which it
+                waits by itself ("programmatic dependent launch").
+        """
+        config = self._api.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
+        config.sharedMemBytes, config.hStream = shared_bytes, stream
+        if overlaps:
+            config.attrs, config.numAttrs = [self._overlapping], 1
+        self._call("cuLaunchKernelEx", config, function, parameters, 0)
+
+    @cached_property
+    def _overlapping(self) -> Any:
+        attribute = self._api.CUlaunchAttribute()
+        kinds = self._api.CUlaunchAttributeID
+        attribute.id = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute.value.programmaticStreamSerializationAllowed = 1
+        return attribute
 
     # -- graphs -----------------------------------------------------------------------
 

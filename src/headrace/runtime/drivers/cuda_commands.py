@@ -146,8 +146,16 @@ class Commands:
         words = (*command.first_workgroup, *command.constants)
         return _Launch(kernel, command.workgroups, Parameters(pointers, words, scratch))
 
-    def issue(self, number: int, stream: Any) -> None:
+    def launches(self, number: int) -> bool:
+        """Whether a command is a launch, and nothing else."""
+        return isinstance(self._made[number], _Launch)
+
+    def issue(self, number: int, stream: Any, follows: bool = False) -> None:
         """Puts one command on a stream.
+
+        Args:
+            follows: the last thing on the stream is a launch, and this command needs nothing
+                but the stream: it may begin while that ends.
 
         Raises:
             HeadraceError HR4022: the driver refuses it; names the user's nodes.
@@ -163,6 +171,7 @@ class Commands:
                     kernel.shared_bytes,
                     stream,
                     made.parameters.address,
+                    follows and kernel.overlaps,
                 )
             elif isinstance(made, _Copy):
                 self._calls.copy(made.target, made.source, made.size_bytes, stream)

@@ -28,6 +28,7 @@ class Kernel:
         shared_bytes: dynamic shared memory of a block.
         takes_scratch: whether a pointer to scratch stands behind the operands.
         slice: binding, axis and bytes per workgroup where the launch may be cut.
+        overlaps: it waits by itself for the launch before it.
     """
 
     function: Any
@@ -35,6 +36,7 @@ class Kernel:
     shared_bytes: int
     takes_scratch: bool
     slice: schema.SliceRule | None
+    overlaps: bool
 
 
 def runs_on(features: tuple[str, ...], capability: tuple[int, int]) -> bool:
@@ -165,6 +167,7 @@ class CudaCode:
             launch.shared_bytes,
             launch.scratch_bytes != ZERO,
             launch.slice,
+            launch.overlaps,
         )
 
     def kernel(self, executable: int, symbol: str) -> Kernel:

@@ -323,10 +323,13 @@ class CudaStep(TimedStep):
         commands = self._commands
         assert commands is not None
         beside = Beside(self, self.plan.commands, self._tracing, self._times_waits)
+        follows = False
         for number in range(begin, end):
             transfers.issue_until(number - 1)
             command = self.plan.commands[number]
+            was_open = beside.is_open
             stream = beside.stream(number)
+            follows = follows and not (was_open or beside.is_open)
             if isinstance(command, PlannedDispatch):
                 for fetch in command.waits:
                     arrived = transfers.arrived.get(fetch)
@@ -340,11 +343,13 @@ class CudaStep(TimedStep):
                     calls.wait(stream, arrived)
                     calls.record_outside(after, stream)
                     waits.append((fetch, (before, *beside.ends), after))
+                    follows = False
             if self._tracing:
                 with self._marked(run, "compute", number, stream):
                     commands.issue(number, stream)
             else:
-                commands.issue(number, stream)
+                commands.issue(number, stream, follows)
+                follows = commands.launches(number)
             several = beside.ran(number, stream)
             transfers.ran(number, stream, several, beside.begins(number))
         beside.join()

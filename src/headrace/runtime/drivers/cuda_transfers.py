@@ -129,6 +129,11 @@ class Beside:
         self._count = 0
         self.ends: list[Any] = []
 
+    @property
+    def is_open(self) -> bool:
+        """Whether slices of a launch run beside one another now."""
+        return self._fork is not None
+
     def begins(self, number: int) -> bool:
         """Whether the command runs beside the one before it."""
         if self._one_by_one or number >= len(self._commands):

@@ -16,6 +16,7 @@ from typing import Any
 
 from headrace.base.errors import error
 from headrace.targets.triton.naive import TritonSource
+from headrace.targets.triton.source import OVERLAPS
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Binary:
         assembly: PTX or AMD GCN text, for listings.
         shared_bytes: dynamic shared memory that a launch must ask for.
         program_bytes: global memory that each program needs for itself.
+        overlaps: see `kernel.target.Launch`.
     """
 
     data: bytes
@@ -35,6 +37,11 @@ class Binary:
     assembly: str
     shared_bytes: int
     program_bytes: int
+    overlaps: bool
+
+
+_OVERLAPPING_ARCHITECTURE = 90
+"""From sm_90 on a kernel can wait for the launches before it."""
 
 
 def load_triton() -> Any:
@@ -54,14 +61,26 @@ def load_triton() -> Any:
         ) from None
 
 
-def jit_function(source: TritonSource) -> Any:
-    """Triton's function object for generated source."""
-    load_triton()
+def jit_function(source: TritonSource, *, overlaps: bool = False) -> Any:
+    """Triton's function object for generated source.
+
+    Args:
+        overlaps: a launch may begin while the one before it ends, and waits where the text
+            says so.
+    """
+    triton = load_triton()
     digest = hashlib.sha256(source.text.encode()).hexdigest()[:16]
     file_name = f"<headrace kernel {digest}>"
     lines = source.text.splitlines(keepends=True)
     linecache.cache[file_name] = (len(source.text), None, lines, file_name)
-    namespace: dict[str, Any] = {"__name__": "headrace_kernel"}
+    namespace: dict[str, Any] = {
+        "__name__": "headrace_kernel",
+        OVERLAPS: triton.language.constexpr(overlaps),
+    }
+    if overlaps:
+        cuda: Any = importlib.import_module("triton.language.extra.cuda")
+        namespace["gdc_wait"] = cuda.gdc_wait
+        namespace["gdc_launch_dependents"] = cuda.gdc_launch_dependents
     exec(compile(source.text, file_name, "exec"), namespace)
     return namespace[source.name]
 
@@ -83,7 +102,8 @@ def compile_source(
     triton = load_triton()
     backends: Any = importlib.import_module("triton.backends.compiler")
     compiler: Any = importlib.import_module("triton.compiler")
-    function = jit_function(source)
+    overlaps = backend == "cuda" and int(architecture) >= _OVERLAPPING_ARCHITECTURE
+    function = jit_function(source, overlaps=overlaps)
     pointers = {
         (i,): [["tt.divisibility", 16]]
         for i, (_, kind) in enumerate(source.signature)
@@ -119,4 +139,5 @@ def compile_source(
             assembly=str(assembly[listing]),
             shared_bytes=int(compiled.metadata.shared),
             program_bytes=int(getattr(compiled.metadata, "global_scratch_size", 0) or 0),
+            overlaps=overlaps,
         )

@@ -17,7 +17,13 @@ from headrace.kernel.lanes.machine import Value
 from headrace.kernel.lanes.scalar import element_dtype
 from headrace.kernel.lanes.scratch import Scratch, size_bytes
 from headrace.kernel.target import SliceRule
-from headrace.targets.triton.source import FIRST_WORKGROUP, LANES, SourceWriter, packed_operands
+from headrace.targets.triton.source import (
+    FIRST_WORKGROUP,
+    IMPORTS,
+    LANES,
+    SourceWriter,
+    packed_operands,
+)
 
 
 @dataclass(frozen=True)
@@ -89,10 +95,9 @@ def generate(name: str, kernel: Kernel) -> TritonSource:
     comments = operands + [f"dim{i}: {dim!a}" for i, dim in enumerate(kernel.dims)]
     # Names are the user's: quoted, they cannot leave their comment.
     text = (
-        "import triton\nimport triton.language as tl\n\n\n"
-        f"@triton.jit\ndef {name}({parameters}):\n"
+        f"{IMPORTS}@triton.jit\ndef {name}({parameters}):\n"
         + "".join(f"    # {comment}\n" for comment in comments)
-        + writer.body()
+        + writer.whole_body()
     )
     return TritonSource(
         name=name,

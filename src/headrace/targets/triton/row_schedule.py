@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headrace.base.symbols import ONE
 from headrace.kernel.description import Axis, Kernel, Load, Phase
-from headrace.kernel.products import flat_size, is_contiguous
+from headrace.kernel.products import as_product, flat_size, is_contiguous
+from headrace.targets.triton.packed_rows import packed_load
 from headrace.targets.triton.schedule import power_of_two
 
 _UNKNOWN_SIZE = 256
@@ -25,13 +27,23 @@ SHORT = 16
 """Up to so many elements of a fold lie in one lane, one after the other: windows."""
 
 
+_ROW_BYTES = 4096
+"""Of a tile of plain weights, where a matrix is multiplied by a vector. Measured on an H200
+(docs/measured/h200.md)."""
+
+_PACKED_VALUES = 1024
+"""Of a row of a tile of packed weights. Runs written out would be read all at once, and take
+more registers than there are."""
+
+
 @dataclass(frozen=True)
 class Schedule:
-    """Rows and lanes of a tile, warps of a program."""
+    """Rows and lanes of a tile, warps of a program; up to so many runs are written out."""
 
     rows: int
     lanes: int
     warps: int
+    unrolled: int = SHORT
 
 
 def inner_axes(phase: Phase) -> tuple[Axis, ...]:
@@ -39,8 +51,58 @@ def inner_axes(phase: Phase) -> tuple[Axis, ...]:
     return phase.reduction_axes if phase.reduction is not None else phase.parallel
 
 
+def multiplies_one_row(kernel: Kernel) -> bool:
+    """Whether the kernel is a product of a matrix and a vector: bound by reading."""
+    found = as_product(kernel)
+    if found is None:
+        return False
+    return any(
+        flat_size(axes).is_constant and flat_size(axes).value == 1
+        for axes in (found.rows, found.columns)
+    )
+
+
+def _one_row_schedule(kernel: Kernel) -> Schedule | None:
+    """Where a matrix is multiplied by a vector and its rows are runs of memory.
+
+    Of a run each thread has 32 bytes of a plain weight, or 64 values of a packed one.
+    """
+    phase = kernel.phases[0]
+    load = _matrix_of(kernel, phase) if multiplies_one_row(kernel) else None
+    points, depth = kernel.outer_size, flat_size(phase.reduction_axes)
+    if load is None or not (points.is_constant and depth.is_constant):
+        return None
+    width = kernel.operands[load.operand].dtype.size_bytes
+    if packed_load(kernel, phase) is not None:
+        lanes = power_of_two(depth.value, 32, _PACKED_VALUES)
+        rows, each, most_runs = 4 * _PACKED_VALUES // lanes, 2048, 1
+    else:
+        each, most_runs = 1024 // width, SHORT
+        lanes = power_of_two(depth.value, 32, _ROW_BYTES // width)
+        rows = _ROW_BYTES // width // lanes
+    while rows > 1 and points.value < rows * _LEAST_PROGRAMS:
+        rows //= 2
+    warps = power_of_two(rows * lanes // each, 1, 8)
+    return Schedule(rows, lanes, warps, most_runs)
+
+
+def _matrix_of(kernel: Kernel, phase: Phase) -> Load | None:
+    """The factor that every point of the outer domain reads a run of its own of."""
+    loads = [o for o in phase.body if isinstance(o, Load)]
+    used = {a.name for a in kernel.outer if a.size != ONE}
+    matrices = [o for o in loads if any(i.names & used for i in o.index)]
+    if len(matrices) != 1 or matrices[0].bounded:
+        return None
+    (load,) = matrices
+    last = phase.reduction_axes[-1].name
+    return load if is_contiguous(kernel.operands[load.operand], load.index, last) else None
+
+
 def choose_schedule(kernel: Kernel) -> Schedule:
     """From sizes and layouts alone: the same at every budget."""
+    one_row = _one_row_schedule(kernel)
+    if one_row is not None:
+        return one_row
     sizes = [flat_size(inner_axes(p)) for p in kernel.phases if inner_axes(p)]
     lengths = [s.value if s.is_constant else _UNKNOWN_SIZE for s in sizes]
     size = kernel.outer_size

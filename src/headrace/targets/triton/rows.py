@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Sequence
 
 from headrace.base.dtypes import DType
-from headrace.base.exponent_codes import MOST_ESCAPES, NOWHERE
 from headrace.base.symbols import ONE, Expr, ceildiv
 from headrace.kernel.description import (
     Axis,
@@ -32,14 +31,17 @@ from headrace.kernel.lanes.scalar import Scalar
 from headrace.kernel.products import (
     as_product,
     flat_size,
-    is_contiguous,
     slice_rule,
     unconverted,
 )
 from headrace.kernel.target import SliceRule
 from headrace.targets.triton.naive import TritonSource
-from headrace.targets.triton.row_schedule import SHORT, Schedule, choose_schedule, inner_axes
-from headrace.targets.triton.schedule import power_of_two
+from headrace.targets.triton.packed_rows import PackedRow, names_of, packed_load
+from headrace.targets.triton.row_schedule import (
+    Schedule,
+    choose_schedule,
+    inner_axes,
+)
 from headrace.targets.triton.source import Text
 from headrace.targets.triton.tiles import TileLowering, TileWriter, index_type
 
@@ -72,17 +74,6 @@ def _can_run(kernel: Kernel, phase: Phase) -> bool:
     if phase.parallel or (size.is_constant and size.value == 0):
         return False
     return size.is_constant or phase.reduction.combiner.kind is not None
-
-
-def multiplies_one_row(kernel: Kernel) -> bool:
-    """Whether the kernel is a product of a matrix and a vector: bound by reading."""
-    found = as_product(kernel)
-    if found is None:
-        return False
-    return any(
-        flat_size(axes).is_constant and flat_size(axes).value == 1
-        for axes in (found.rows, found.columns)
-    )
 
 
 def generate(name: str, kernel: Kernel, kept: Sequence[Operand] = ()) -> TritonSource | None:
@@ -127,30 +118,20 @@ def _slice_rule(kernel: Kernel, schedule: Schedule) -> SliceRule | None:
     return None
 
 
-def escaping_load(kernel: Kernel, phase: Phase) -> Load | None:
-    """The load of a packed weight whose blocks are what each row sums over, if there is one.
-
-    Its escapes, few, are then added by themselves: a look at a list for every element takes
-    longer than reading the weight.
-    """
-    reduction, axes = phase.reduction, phase.reduction_axes
-    if reduction is None or reduction.combiner.kind != "add" or len(axes) != 1:
-        return None
-    packed = [
+def _weights_of(kernel: Kernel, phase: Phase) -> list[Load]:
+    """Loads of weights that hang on nothing else: they need not wait for other launches."""
+    loads = [o for o in phase.body if isinstance(o, Load)]
+    axes = {a.name for a in (*kernel.outer, *phase.reduction_axes)} | set(kernel.dims)
+    return [
         o
-        for o in phase.body
-        if isinstance(o, Load) and kernel.operands[o.operand].layout.codes is not None
+        for o in loads
+        if kernel.operands[o.operand].constant
+        and kernel.operands[o.operand].layout.codes is None
+        and kernel.operands[o.operand].dtype.kind != "complex"
+        and not o.bounded
+        and all(i.names <= axes for i in o.index)
+        and sum(other.operand == o.operand for other in loads) == 1
     ]
-    if len(packed) != 1 or packed[0].bounded:
-        return None
-    (load,), (axis,) = packed, axes
-    operand = kernel.operands[load.operand]
-    codes = operand.layout.codes
-    assert codes is not None
-    whole = axis.size.is_constant and axis.size.value == codes.block
-    if not codes.escapes or not whole or not is_contiguous(operand, load.index, axis.name):
-        return None
-    return load
 
 
 # -- text -----------------------------------------------------------------------------
@@ -190,7 +171,7 @@ class _RowLowering(TileLowering):
         if phase.reduction is not None:
             self._reduce(phase, phase.reduction)
         elif phase.parallel:
-            self._runs(phase.parallel, lambda: self._stores(phase), from_first=True)
+            self._runs(phase.parallel, lambda: self._stores(phase))
         else:
             self._stores(phase)
         self.indices.names, self.indices.ranges = outside_names, outside_ranges
@@ -200,31 +181,36 @@ class _RowLowering(TileLowering):
         for store in phase.stores:
             self._store(store, values)
 
-    def _runs(
-        self, axes: Sequence[Axis], body: Callable[[], None], *, from_first: bool
-    ) -> None:
-        """`body` for every run of lanes, or every one behind the first."""
+    def _runs(self, axes: Sequence[Axis], body: Callable[[], None]) -> None:
+        """`body` for every run of lanes."""
         writer, lanes, size = self.writer, self.schedule.lanes, flat_size(axes)
         if size.is_constant and size.value <= lanes:
-            if from_first:
-                self._run(axes, "0")
-                body()
+            self._run(axes, "0")
+            body()
             return
         end: Text = self.indices.value(size).handle
         stop = end.name if end.number is None else str(end.number)
-        first = 0 if from_first else lanes
         counter = writer.fresh("run")
-        short = size.is_constant and size.value <= SHORT * lanes
-        loop = "tl.static_range" if short else "range"
-        writer.line(f"for {counter} in {loop}({first}, {stop}, {lanes}):")
+        self._loop(size, f"for {counter} in", f"(0, {stop}, {lanes})")
         writer.indent(1)
         self._run(axes, counter)
         body()
         writer.indent(-1)
 
-    def _run(self, axes: Sequence[Axis], start: str, lanes: int = 0) -> None:
-        """Binds axes to a run of lanes."""
-        writer, lanes, size = self.writer, lanes or self.schedule.lanes, flat_size(axes)
+    def _loop(self, size: Expr, head: str, span: str) -> None:
+        """The head of a loop over runs; of few runs the compiler writes it out."""
+        runs = self.schedule.unrolled
+        short = size.is_constant and size.value <= runs * self.schedule.lanes
+        loop = "tl.static_range" if short else "range"
+        self.writer.line(f"{head} {loop}{span}:")
+
+    def _is_whole_first(self, axes: Sequence[Axis]) -> bool:
+        size = flat_size(axes)
+        return size.is_constant and size.value >= self.schedule.lanes
+
+    def _run(self, axes: Sequence[Axis], start: str, whole: bool = False) -> None:
+        """Binds axes to a run of lanes; `whole`: all of them are inside."""
+        writer, lanes, size = self.writer, self.schedule.lanes, flat_size(axes)
         if lanes == 1:
             line = writer.named(f"tl.full((), {start}, {writer.word})", 0)
         else:
@@ -232,32 +218,32 @@ class _RowLowering(TileLowering):
             line = writer.named(f"{start} + {span}", 2)
         self._bind(axes, line)
         writer.edges.pop(2, None)
-        if not (size.is_constant and size.value % lanes == 0):
-            inside = line.lt(self.indices.value(size))
-            writer.edges[2] = inside.handle.name
+        if whole or (size.is_constant and size.value % lanes == 0):
+            return
+        inside = line.lt(self.indices.value(size))
+        writer.edges[2] = inside.handle.name
 
     # -- reductions -----------------------------------------------------------------------
 
     def _reduce(self, phase: Phase, reduction: Reduction) -> None:
         writer, axes = self.writer, phase.reduction_axes
-        load = escaping_load(self.kernel, phase)
-        writer.apart = -1 if load is None else load.operand
-        self._run(axes, "0")
-        first = self._folded(phase, reduction)
+        load = packed_load(self.kernel, phase)
+        packed = None if load is None else self._packed_row(axes, load)
+        if packed is not None:
+            self._shape(self.schedule.lanes // 2)
+        first, *others = self._terms(phase, reduction, packed)
         kinds: list[MachineType] = [value.value.type for value in first]
-        size = flat_size(axes)
-        if not (size.is_constant and size.value >= self.schedule.lanes):
+        dtypes = [value.dtype for value in first]
+        if 2 in writer.edges:
             first = [
                 self._neutral_outside(reduction.combiner.kind or "", value, writer.edges[2])
                 for value in first
             ]
-        dtypes = [value.dtype for value in first]
         cells = [writer.variable(kind) for kind in kinds]
         for cell, value in zip(cells, first, strict=True):
             writer.write(cell, value.value)
 
-        def fold() -> None:
-            right = self._folded(phase, reduction)
+        def fold(right: list[Scalar]) -> None:
             left = self._read(dtypes, cells)
             results = self._combine(reduction.combiner, left, right)
             for cell, before, after in zip(cells, left, results, strict=True):
@@ -267,13 +253,21 @@ class _RowLowering(TileLowering):
                     value = inside.select(value, before.value)
                 writer.write(cell, value)
 
-        self._runs(axes, fold, from_first=False)
+        def fold_run(start: str, whole: bool) -> None:
+            for right in self._terms(phase, reduction, packed, start, whole):
+                fold(right)
+
+        for right in others:
+            fold(right)
+        self._further_runs(axes, fold_run)
         folded = self._tree(reduction.combiner, dtypes, kinds, [c.name for c in cells])
-        writer.apart = -1
-        if load is not None:
-            escapes = self._escapes(phase, reduction, load)
-            names = [value.value.handle.name for value in escapes]
-            rest = self._tree(reduction.combiner, dtypes, kinds, names)
+        if packed is not None and packed.escape_lanes:
+            self._shape(packed.escape_lanes)
+            mended = [
+                self._neutral_outside("add", value, writer.edges[2])
+                for value in packed.escapes(lambda: self._folded(phase, reduction))
+            ]
+            rest = self._tree(reduction.combiner, dtypes, kinds, names_of(mended))
             folded = self._combine(reduction.combiner, folded, rest)
             self._shape(1)
         starts = [
@@ -287,50 +281,84 @@ class _RowLowering(TileLowering):
                 value = scalars.formats.rounded(dtype, value)
             self.kept[local] = Scalar(dtype, (value,))
 
+    def _terms(
+        self,
+        phase: Phase,
+        reduction: Reduction,
+        packed: PackedRow | None,
+        start: str = "",
+        whole: bool = False,
+    ) -> list[list[Scalar]]:
+        """What is folded of a run of lanes: of packed weights once for each half of their codes.
+
+        What stands there before the launch (weights) is read before the wait for others.
+
+        Args:
+            start: of the run; empty for the first.
+            whole: all of a further run is inside.
+        """
+        waits = not start and phase is self.kernel.phases[0]
+        whole = whole if start else self._is_whole_first(phase.reduction_axes)
+        start = start or "0"
+        writer = self.writer
+        if packed is not None:
+            halves = packed.halves(start, self.schedule.lanes, whole)
+            if waits:
+                writer.wait_for_others()
+            return [half(lambda: self._folded(phase, reduction)) for half in halves]
+        self._run(phase.reduction_axes, start, whole)
+        weights = _weights_of(self.kernel, phase) if waits else ()
+        for load in weights:
+            operand = self.kernel.operands[load.operand]
+            writer.load_ahead(load.operand, self._elements(operand, load.index)[0])
+        if weights:
+            writer.wait_for_others()
+        found = self._folded(phase, reduction)
+        writer.given.clear()
+        return [found]
+
+    def _packed_row(self, axes: Sequence[Axis], load: Load) -> PackedRow:
+        writer, operand = self.writer, self.kernel.operands[load.operand]
+        self._bind(axes, self.indices.constant(0))
+        first: Text = self._elements(operand, load.index)[0].handle
+        if first.block != 1:
+            spread = f"tl.broadcast_to({first.name}, ({self.schedule.rows}, 1))"
+            first = writer.define(spread, block=1)
+        return PackedRow(
+            writer, load.operand, operand, first, self.edge, lambda line: self._bind(axes, line)
+        )
+
     def _folded(self, phase: Phase, reduction: Reduction) -> list[Scalar]:
         """The values of a run that are folded, over the whole tile."""
         values = self._body(phase.body)
         found: list[Scalar] = []
         for name, local in zip(reduction.values, reduction.results, strict=True):
-            value = self._value(values, name)
-            if self.writer.apart >= 0:
-                # Not the weight: 0 times an infinity is none.
-                neutral = scalars.literal(self.writer, value.dtype, -0.0)
-                escaped = Value(self.writer, "bool", Text(self.writer.escaped, 3))
-                value = Scalar(value.dtype, (escaped.select(neutral.value, value.value),))
-            whole = Text(self.writer.whole(value.value), 3)
-            kept = Value(self.writer, value.value.type, whole)
+            value = self._value(values, name).value
+            kept = Value(self.writer, value.type, Text(self.writer.whole(value), 3))
             found.append(Scalar(self.locals[local].dtype, (kept,)))
         return found
 
-    def _escapes(self, phase: Phase, reduction: Reduction, load: Load) -> list[Scalar]:
-        """What the escapes of each row's block add: a tile of as many lanes as there may be."""
-        writer, operand = self.writer, self.kernel.operands[load.operand]
-        codes = operand.layout.codes
-        assert codes is not None
-        lanes = power_of_two(codes.escapes, 1, MOST_ESCAPES)
-        self._shape(lanes)
-        self._run(phase.reduction_axes, "0", 1)
-        first: Text = self._elements(operand, load.index)[0].handle
-        size = codes.block_bytes(operand.dtype.size_bytes)
-        lists = codes.positions_at(operand.dtype.size_bytes)
-        block = (
-            f"p{load.operand} + ({first.name} // {codes.block}).to(tl.int64) * {size} + {lists}"
-        )
-        span = f"tl.arange(0, {lanes})[None, :]"
-        listed = f"{span} < {codes.escapes}"
-        if self.edge is not None:
-            listed = f"({listed}) & {self.edge}"
-        words = f"({block}).to(tl.pointer_type(tl.uint16), bitcast=True) + {span}"
-        place = writer.define(
-            f"tl.load({words}, mask={listed}, other={NOWHERE}).to({writer.word})", block=3
-        )
-        line = Value(writer, writer.index_type, place)
-        inside = writer.define(f"{place.name} != {NOWHERE}", block=3)
-        self._bind(phase.reduction_axes, line)
-        writer.edges[2] = inside.name
-        found = self._folded(phase, reduction)
-        return [self._neutral_outside("add", value, inside.name) for value in found]
+    def _further_runs(self, axes: Sequence[Axis], body: Callable[[str, bool], None]) -> None:
+        """`body` for every run of lanes behind the first, with whether all of it is inside."""
+        writer, lanes, size = self.writer, self.schedule.lanes, flat_size(axes)
+        if not size.is_constant:
+            end: Text = self.indices.value(size).handle
+            self._loop(size, "for run in", f"({lanes}, {end.name}, {lanes})")
+            writer.indent(1)
+            body("run", False)
+            writer.indent(-1)
+            return
+        whole = size.value // lanes * lanes
+        if whole // lanes <= self.schedule.unrolled:
+            for start in range(lanes, whole, lanes):
+                body(str(start), True)
+        elif whole > lanes:
+            self._loop(size, "for run in", f"({lanes}, {whole}, {lanes})")
+            writer.indent(1)
+            body("run", True)
+            writer.indent(-1)
+        if lanes <= whole < size.value:
+            body(str(whole), False)
 
     def _read(self, dtypes: Sequence[DType], cells: Sequence[object]) -> list[Scalar]:
         return [

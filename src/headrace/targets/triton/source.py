@@ -18,6 +18,12 @@ from headrace.kernel.description import Kernel
 from headrace.kernel.lanes.machine import BITS, Machine, MachineType, Value, raw_type
 
 LANES = 128
+IMPORTS = "import triton\nimport triton.language as tl\n\n\n"
+OVERLAPS = "OVERLAPS"
+"""What `compile.py` defines for the text: whether launches of the target may overlap."""
+
+LET_NEXT_BEGIN = f"    if {OVERLAPS}:\n        gdc_launch_dependents()\n"
+WAIT_FOR_OTHERS = f"if {OVERLAPS}:\n{{indent}}    gdc_wait()"
 FIRST_WORKGROUP = ("first_x", "first_y", "first_z")
 
 TRITON_NAMES: dict[MachineType, str] = {
@@ -87,10 +93,7 @@ class SourceWriter(Machine):
         self.shape = f"({LANES},)"
         self.buffers = list(buffers)
         self.codes: dict[int, ExponentCodes] = {}
-        # A packed operand whose escapes are added by themselves, and where the last load met one.
-        self.apart = -1
-        self.escaped = ""
-        # Of bits of a bf16 that were unpacked, the f32 that they are.
+        # Of bits of a bf16 that a generator has unpacked itself, the f32 that they are.
         self._wide: dict[str, str] = {}
         self._lines: list[str] = []
         self._depth = 1
@@ -98,6 +101,7 @@ class SourceWriter(Machine):
         self._masks: list[Text] = []
         self._dims: dict[str, Value] = {}
         self.orders_memory = False
+        self._has_waited = False
         for number, name in enumerate(dims):
             text = self._define(f"dim{number}.to({TRITON_NAMES[index]})", block=False)
             self._dims[name] = Value(self, index, text)
@@ -117,6 +121,21 @@ class SourceWriter(Machine):
 
     def body(self) -> str:
         return "\n".join(self._lines) + "\n"
+
+    def wait_for_others(self) -> None:
+        """What follows may read what launches before this one write, and write what they read."""
+        self._has_waited = True
+        self._line(WAIT_FOR_OTHERS.format(indent="    " * self._depth))
+
+    def whole_body(self) -> str:
+        """The body of the kernel, which lets the next launch begin and waits for those before.
+
+        The next launch's programs start while the last ones of this run: each does nothing
+        that hangs on others before its own wait, so it is ready, with constants under way, at
+        the moment the results are there.
+        """
+        first = "" if self._has_waited else f"    {WAIT_FOR_OTHERS.format(indent='    ')}\n"
+        return LET_NEXT_BEGIN + first + self.body()
 
     def _block_of(self, value: Value) -> str:
         """The value's name as a block."""
@@ -268,16 +287,11 @@ class SourceWriter(Machine):
         shift = named(f"({within} // 16 % 2 * 4).to(tl.uint32)")
         code = named(f"({pair} >> {shift}) & 15")
         escaped = named(f"{code} == 15") if codes.escapes else ""
-        if binding == self.apart:
-            self.escaped = escaped
-        # Of an escape the exponent may pass 255; it is not used.
         exponent = f"{code} + {codes.base}"
-        if width == 2 and binding == self.apart:
-            return self._unpacked_wide(kept, exponent, active)
         high = named(f"(({kept} & 128) << 8) | (({exponent}) << 7) | ({kept} & 127)")
-        if escaped and binding != self.apart:
+        if escaped:
             words = f"({block} + {codes.escapes_at(width)}).to(tl.pointer_type(tl.uint16), bitcast=True)"
-            listed = f"tl.load({words} + {kept}, mask={escaped}, other=0).to(tl.uint32)"
+            listed = f"tl.load({words} + ({kept} & 127), mask={escaped}, other=0).to(tl.uint32)"
             high = named(f"tl.where({escaped}, {listed}, {high})")
         if width == 4:
             words = f"({block} + {codes.block}).to(tl.pointer_type(tl.uint16), bitcast=True)"
@@ -289,14 +303,13 @@ class SourceWriter(Machine):
             high = named(f"tl.where({active}, {high}, 0)")
         return f"{high}.to(tl.float32, bitcast=True)" if width == 4 else high
 
-    def _unpacked_wide(self, kept: str, exponent: str, active: str) -> str:
-        """Bits of a bf16 whose f32 is put together at once: two instructions less."""
-        sign, rest = f"({kept} << 24) & 0x80000000", f"({kept} << 16) & 0x7F0000"
-        whole = self._define(f"({sign}) | (({exponent}) << 23) | ({rest})", block=True).name
-        if active:
-            whole = self._define(f"tl.where({active}, {whole}, 0)", block=True).name
-        high = self._define(f"({whole} >> 16).to(tl.uint16)", block=True).name
-        self._wide[high] = f"{whole}.to(tl.float32, bitcast=True)"
+    def of_f32_bits(self, binding: int, bits: str) -> str:
+        """Elements of a bf16 or f32 operand, as a load gives them, from the f32s they are."""
+        wide = f"{bits}.to(tl.float32, bitcast=True)"
+        if self.buffers[binding].size_bytes == 4:
+            return wide
+        high = self._define(f"({bits} >> 16).to(tl.uint16)", block=True).name
+        self._wide[high] = wide
         return high
 
     def pointer(self, binding: int) -> str:

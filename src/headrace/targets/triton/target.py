@@ -150,6 +150,7 @@ def _launch(source: TritonSource, binary: Binary) -> Launch:
         slice=source.slice,
         family=source.family,
         shared_bytes=binary.shared_bytes,
+        overlaps=binary.overlaps,
     )
 
 

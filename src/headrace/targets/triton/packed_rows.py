@@ -141,7 +141,7 @@ class PackedRow:
             writer.given[number] = Text(writer.of_f32_bits(number, whole), 3)
             writer.beside_packed = True
             found = fold()
-            writer.given.clear()
+            del writer.given[number]
             writer.beside_packed = False
             return found
 

@@ -41,6 +41,7 @@ from headrace.targets.triton.row_schedule import (
     Schedule,
     choose_schedule,
     inner_axes,
+    multiplies_one_row,
 )
 from headrace.targets.triton.source import Text
 from headrace.targets.triton.tiles import TileLowering, TileWriter, index_type
@@ -120,16 +121,41 @@ def _slice_rule(kernel: Kernel, schedule: Schedule) -> SliceRule | None:
 
 def _weights_of(kernel: Kernel, phase: Phase) -> list[Load]:
     """Loads of weights that hang on nothing else: they need not wait for other launches."""
+    axes = (*kernel.outer, *phase.reduction_axes)
+    return [o for o in _lone_loads(kernel, phase, axes) if kernel.operands[o.operand].constant]
+
+
+def _mapped_loads(kernel: Kernel) -> list[Load]:
+    """What a product with one row needs beside its sums (a residual, a gate).
+
+    Read while the sums are formed: behind them a program would wait for memory once more.
+    """
+    if not multiplies_one_row(kernel):
+        return []
+    # By phases before: read there, or written, so that what stands there changes.
+    before: set[int | str] = {o.operand for o in kernel.phases[0].body if isinstance(o, Load)}
+    found: dict[int, Load] = {}
+    for phase in kernel.phases[1:]:
+        for load in _lone_loads(kernel, phase, kernel.outer):
+            if load.operand not in before:
+                found[load.operand] = load
+        before |= {o.operand for o in phase.body if isinstance(o, Load)}
+        before |= {s.operand for s in phase.stores}
+    reread = [o.operand for p in kernel.phases for o in p.body if isinstance(o, Load)]
+    return [load for number, load in found.items() if reread.count(number) == 1]
+
+
+def _lone_loads(kernel: Kernel, phase: Phase, axes: Sequence[Axis]) -> list[Load]:
+    """Loads at places that hang on axes alone, of operands that are loaded once there."""
     loads = [o for o in phase.body if isinstance(o, Load)]
-    axes = {a.name for a in (*kernel.outer, *phase.reduction_axes)} | set(kernel.dims)
+    names = {a.name for a in axes} | set(kernel.dims)
     return [
         o
         for o in loads
-        if kernel.operands[o.operand].constant
-        and kernel.operands[o.operand].layout.codes is None
+        if kernel.operands[o.operand].layout.codes is None
         and kernel.operands[o.operand].dtype.kind != "complex"
         and not o.bounded
-        and all(i.names <= axes for i in o.index)
+        and all(i.names <= names for i in o.index)
         and sum(other.operand == o.operand for other in loads) == 1
     ]
 
@@ -305,17 +331,23 @@ class _RowLowering(TileLowering):
             halves = packed.halves(start, self.schedule.lanes, whole)
             if waits:
                 writer.wait_for_others()
+                self._load_ahead(_mapped_loads(self.kernel))
             return [half(lambda: self._folded(phase, reduction)) for half in halves]
         self._run(phase.reduction_axes, start, whole)
         weights = _weights_of(self.kernel, phase) if waits else ()
-        for load in weights:
-            operand = self.kernel.operands[load.operand]
-            writer.load_ahead(load.operand, self._elements(operand, load.index)[0])
+        self._load_ahead(weights)
         if weights:
             writer.wait_for_others()
+            self._load_ahead(_mapped_loads(self.kernel))
         found = self._folded(phase, reduction)
-        writer.given.clear()
+        for load in weights:
+            del writer.given[load.operand]
         return [found]
+
+    def _load_ahead(self, loads: Sequence[Load]) -> None:
+        for load in loads:
+            operand = self.kernel.operands[load.operand]
+            self.writer.load_ahead(load.operand, self._elements(operand, load.index)[0])
 
     def _packed_row(self, axes: Sequence[Axis], load: Load) -> PackedRow:
         writer, operand = self.writer, self.kernel.operands[load.operand]

@@ -70,6 +70,8 @@ def _begin(kernel: Kernel, at: int, number: int, result: int) -> tuple[Expr, ...
         return None
     sizes = {a.name: a.size for a in (*kernel.outer, *phase.parallel)}
     axes = [str(i) for i in load.index]
+    if len(axes) != len(store.index):  # a tensor of another rank is no box
+        return None
     if len(set(axes)) != len(axes) or [sizes.get(a) for a in axes] != list(operand.shape):
         return None
     if {a for a, size in sizes.items() if size != ONE} - set(axes):

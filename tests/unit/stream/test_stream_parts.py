@@ -36,6 +36,16 @@ JOIN = """kernel(%d0 = 2, %d1 = 5) {
   }
 }"""
 
+OTHER_RANK = """
+kernel(%d0 = 2, %d1 = 4) {
+  ro a : f32[2, 4]
+  wo y : f32[2, 4, 1]
+  map() {
+    %v0 = load a[%d0, %d1]
+    store %v0 to y[%d0, %d1, 0]
+  }
+}"""
+
 
 def _shape(*sizes: int) -> tuple:
     return tuple(as_expr(s) for s in sizes)
@@ -134,3 +144,8 @@ def test_answers_stay_the_same(name: str) -> None:
         answers.append(run(model, {"x": x}, name)["out"])
     np.testing.assert_array_equal(*answers)
     assert counts[0] - counts[1] == (1 if name == "both" else 0)
+
+
+def test_a_tensor_of_another_rank_is_no_part() -> None:
+    kernel = parse_kernel(OTHER_RANK)
+    assert copied_parts(kernel, 1) == []

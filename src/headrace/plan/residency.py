@@ -117,7 +117,7 @@ def _anchors(
     """
     atoms = [Atom(step, 0, 1, read, True, 0) for step, read in pattern]
     parts = PartTimes((), (), Concurrency(), 0)
-    streaming = Streaming(atoms, list(units), [], 0, [], parts)
+    streaming = Streaming(atoms, list(units), [], 0, [], parts, [])
     others = [i for i, u in enumerate(units) if u.uses and not u.in_place and not u.fixed]
     sizes = [u.size_bytes for u in units]
     ranked = sorted(others, key=lambda i: (-units[i].uses, units[i].size_bytes, i))

@@ -102,7 +102,8 @@ def prepare(
     slab = plan_slab(flat, threads)
     beside = concurrency or Concurrency()
     parts = PartTimes(flat.steps, times, beside, profile.launch_overhead_ns)
-    streaming = analyse(module, flat, times, parts, tables_on_host)
+    link = profile.link_bytes_per_s
+    streaming = analyse(module, flat, times, parts, link, tables_on_host)
     runs = flat.runs()
     choice = Choice(flat, streaming, runs, profile)
     return Prepared(

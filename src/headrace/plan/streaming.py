@@ -19,6 +19,8 @@ from headrace.plan.steps import FlatFunction, Operand, Step
 
 _PAGE_BYTES = 4096
 _LEAST_INDEX_BYTES = 4
+_MANY = 5
+"""A decoder on an H200: about 40 with one token, 10 with 128, 2 with 2048."""
 
 
 @dataclass(slots=True)
@@ -88,6 +90,7 @@ def analyse(
     flat: FlatFunction,
     times_ns: Sequence[int],
     parts: PartTimes,
+    link_bytes_per_s: float,
     tables_on_host: bool = False,
 ) -> Streaming:
     """Atoms and units of a function.
@@ -95,12 +98,13 @@ def analyse(
     Args:
         times_ns: of each step run whole.
         parts: what slices take.
+        link_bytes_per_s: how fast weights come.
         tables_on_host: rows read in place take nothing of the device.
 
     Raises:
         HeadraceError HR3205: a slice rule does not fit the weight it cuts.
     """
-    return _Analysis(module, flat, times_ns, parts, tables_on_host).run()
+    return _Analysis(module, flat, times_ns, parts, link_bytes_per_s, tables_on_host).run()
 
 
 class _Analysis:
@@ -110,9 +114,11 @@ class _Analysis:
         flat: FlatFunction,
         times_ns: Sequence[int],
         parts: PartTimes,
+        link_bytes_per_s: float,
         tables_on_host: bool,
     ) -> None:
         self._part_times = parts
+        self._link_bytes_per_s = link_bytes_per_s
         self._module = module
         self._tables_on_host = tables_on_host
         self._flat = flat
@@ -295,10 +301,16 @@ class _Analysis:
     def _pays(self, atoms: Sequence[Atom]) -> list[bool]:
         """Whether the slices of each step save more waves than their branches cost.
 
-        With one token a slice has several waves of its own, and the branches of a decoder's
-        step took 6 to 19 us for each transfer (H200: 52.6 GB/s instead of 54.7).
+        None do where bringing everything takes many times as long as all launches and
+        slices one after another: these hide, and branches hold the transfers up. A decoder's
+        step of one token took 6 to 19 us more for each (H200: 52.6 GB/s instead of 54.7).
         """
         parts = self._part_times
+        apart_ns = sum(atom.compute_ns for atom in atoms)
+        stored_bytes = sum(s.size_bytes for s in self._module.segments)
+        bring_ns = stored_bytes / self._link_bytes_per_s * 1e9
+        if parts.branch_ns and bring_ns > _MANY * apart_ns:
+            return [False] * len(self._times)
         # The first slice needs no branch.
         gain_ns = [parts.branch_ns - whole for whole in self._times]
         for atom in atoms:

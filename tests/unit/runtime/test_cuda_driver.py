@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from headrace.plan.profile import Profile
 from headrace.runtime.drivers.cuda_calls import CudaCalls, load_bindings
 from headrace.runtime.drivers.cuda_cubin import required_threads
 from headrace.runtime.drivers.cuda_link import pick_variants, runs_on
+from headrace.runtime.drivers.cuda_timing import repeated_ns
 from headrace.runtime.module import Module, load_module
 
 PROFILE = Profile(link_bytes_per_s=5e10, operations_per_s=1e12, memory_bytes_per_s=1e12)
@@ -356,3 +358,17 @@ def test_a_memory_limit_holds_for_context_and_code_too(mlp_path):
         opened(mlp_path, device, owns_device=False, memory_limit="300MiB")
     assert "the driver's context" in str(caught.value)
     device.close()
+
+
+def test_commands_are_timed_in_a_graph_of_their_own(mlp_path):
+    device = FakeDevice()
+    x = np.ones((2, 1024), np.float32)
+    with opened(mlp_path, device, weight_budget="max") as module:
+        y = np.array(module(x)[0])
+        step: Any = module._session.last[1].step
+        graphs = list(step.handles.graphs)
+        launched = device.fake.graph_launches
+        assert repeated_ns(step, [0, 1], 3, 2) > 0
+        assert device.fake.graph_launches == launched + 3
+        assert step.handles.graphs == graphs
+        assert (module(x)[0] == y).all()

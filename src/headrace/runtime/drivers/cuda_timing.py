@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
+
+from headrace.plan.model import PlannedDispatch
 
 
 def repeated_ns(step: Any, numbers: Sequence[int], repeats: int, rounds: int) -> int:
@@ -13,17 +16,18 @@ def repeated_ns(step: Any, numbers: Sequence[int], repeats: int, rounds: int) ->
     least is counted. Inputs and outputs stay on the device. The step must have run, with
     nothing that streams; what it left in memory is written over.
     """
-    calls, stream, commands = step._calls, step._device.stream, step._commands
+    calls, stream, commands = step._calls, step.device.stream, step._commands
 
     def body() -> None:
-        for _ in range(repeats):
-            for number in numbers:
-                commands.issue(number, stream)
+        follows = False
+        for number in itertools.chain.from_iterable([numbers] * repeats):
+            commands.issue(number, stream, follows)
+            follows = isinstance(step.plan.commands[number], PlannedDispatch)
 
-    with step._device.lock:
+    with step.device.lock:
         calls.enter()
         graph = step._capture(body)
-        before, after = step._handles.event(True), step._handles.event(True)
+        before, after = step.handles.event(True), step.handles.event(True)
         found: list[int] = []
         for _ in range(rounds + 1):
             calls.record(before, stream)
@@ -31,6 +35,6 @@ def repeated_ns(step: Any, numbers: Sequence[int], repeats: int, rounds: int) ->
             calls.record(after, stream)
             calls.finish(stream)
             found.append(calls.elapsed_ns(before, after))
-        step._handles.graphs.remove(graph)
+        step.handles.graphs.remove(graph)
         calls.destroy_graph(graph)
     return min(found[1:]) // repeats

@@ -17,6 +17,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+TOKENS = (1, 128, 2048)
+"""Of a step, in the benchmarks."""
+
 _POOL = 1 << 26
 _ALIGNMENT = 4096
 _MOST_TOKENS = 4096
@@ -35,6 +38,12 @@ class Shape:
     @property
     def head(self) -> int:
         return self.hidden // self.heads
+
+
+def ids_of(shape: Shape, tokens: int) -> Any:
+    """The first tokens of the sequence that all benchmarks give a decoder, int64[1, tokens]."""
+    drawn = np.random.default_rng(1).integers(0, shape.vocabulary, (1, max(TOKENS)))
+    return drawn[:, :tokens]
 
 
 class _Writer:

@@ -33,10 +33,9 @@ import gpu_packed
 import gpu_peers
 import gpu_products
 import headrace
-from decoder import Shape, write_decoder
+from decoder import TOKENS, Shape, ids_of, write_decoder
 
 BUDGETS = ("max", "75%", "50%", "25%", "10%", "min")
-TOKENS = (1, 128, 2048)
 
 
 def _torch() -> Any:
@@ -89,10 +88,6 @@ def _build(folder: Path, shape: Shape) -> Path:
     return output
 
 
-def _ids(shape: Shape) -> Any:
-    return np.random.default_rng(1).integers(0, shape.vocabulary, (1, max(TOKENS)))
-
-
 def packed_decoder(folder: Path, shape: Shape) -> None:
     """Row 2."""
     plain, path = _build(folder, shape), folder / "packed.hrx"
@@ -102,12 +97,12 @@ def packed_decoder(folder: Path, shape: Shape) -> None:
     print(f"link {link / 1e9:.1f} GB/s")
     _torch().cuda.empty_cache()
     gathered = 2 * shape.vocabulary * shape.hidden
-    gpu_packed.packed(plain, path, _ids(shape), gathered, link, _steps)
+    gpu_packed.packed(plain, path, ids_of(shape, max(TOKENS)), gathered, link, _steps)
 
 
 def memory(folder: Path, shape: Shape) -> None:
     """Row 10."""
-    gpu_memory.memory(_build(folder, shape), _ids(shape)[:, :1])
+    gpu_memory.memory(_build(folder, shape), ids_of(shape, 1))
 
 
 def _steps(module: Any, ids: Any, count: int) -> tuple[float, bytes]:
@@ -127,7 +122,7 @@ def decoder(folder: Path, shape: Shape) -> None:
     link, read = link_bytes_per_second(), read_bytes_per_second()
     print(f"link {link / 1e9:.1f} GB/s, device memory read at {read / 1e9:.0f} GB/s")
     _torch().cuda.empty_cache()
-    table = _ids(shape)
+    table = ids_of(shape, max(TOKENS))
     print(
         "\n| tokens | budget | streamed | step | floor | step / floor | predicted / step | peak exact | same bits |"
     )
@@ -191,7 +186,7 @@ def disk(folder: Path, shape: Shape) -> None:
     # The table of tokens stays pinned; a ring of two slots is the least beside it.
     table = 2 * shape.vocabulary * shape.hidden
     limit = f"{max(table + (64 << 20), (shape.layers << 30) // 16)}"
-    gpu_memory.disk(path, _ids(shape)[:, :1], limit, _steps)
+    gpu_memory.disk(path, ids_of(shape, 1), limit, _steps)
 
 
 def peers(folder: Path, shape: Shape) -> None:

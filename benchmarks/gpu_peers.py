@@ -23,9 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from decoder import Shape
+from decoder import TOKENS, Shape, ids_of
 
-TOKENS = (1, 128, 2048)
 STEPS = 7
 PEERS: dict[str, tuple[str, ...]] = {
     "torch eager": ("max",),
@@ -262,12 +261,6 @@ def _jax_steps(folder: Path, shape: Shape) -> Iterator[dict[str, Any]]:
 
 
 # -- both -------------------------------------------------------------------------------
-
-
-def ids_of(shape: Shape, tokens: int) -> Any:
-    """The tokens that `gpu.py` gives Headrace."""
-    drawn = np.random.default_rng(1).integers(0, shape.vocabulary, (1, max(TOKENS)))
-    return drawn[:, :tokens]
 
 
 def timed(step: Callable[[], Any]) -> dict[str, Any]:

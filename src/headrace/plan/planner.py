@@ -100,10 +100,10 @@ def prepare(
     sizes = tuple(sorted(dims.items()))
     times = kernel_times_ns(flat, profile, sizes)
     slab = plan_slab(flat, threads)
-    beside = concurrency or Concurrency()
-    parts = PartTimes(flat.steps, times, beside, profile.launch_overhead_ns)
-    link = profile.link_bytes_per_s
-    streaming = analyse(module, flat, times, parts, link, tables_on_host)
+    parts = PartTimes(
+        flat.steps, times, concurrency or Concurrency(), profile.launch_overhead_ns
+    )
+    streaming = analyse(module, flat, times, parts, profile.link_bytes_per_s, tables_on_host)
     runs = flat.runs()
     choice = Choice(flat, streaming, runs, profile)
     return Prepared(

@@ -19,8 +19,8 @@ from headrace.plan.steps import FlatFunction, Operand, Step
 
 _PAGE_BYTES = 4096
 _LEAST_INDEX_BYTES = 4
-_MANY = 5
-"""A decoder on an H200: about 40 with one token, 10 with 128, 2 with 2048."""
+_LINK_DECIDES = 5
+"""How many times the computing of a step bringing everything takes: a decoder on an H200: about 40 with one token, 10 with 128, 2 with 2048."""
 
 
 @dataclass(slots=True)
@@ -309,7 +309,7 @@ class _Analysis:
         apart_ns = sum(atom.compute_ns for atom in atoms)
         stored_bytes = sum(s.size_bytes for s in self._module.segments)
         bring_ns = stored_bytes / self._link_bytes_per_s * 1e9
-        if parts.branch_ns and bring_ns > _MANY * apart_ns:
+        if parts.branch_ns and bring_ns > _LINK_DECIDES * apart_ns:
             return [False] * len(self._times)
         # The first slice needs no branch.
         gain_ns = [parts.branch_ns - whole for whole in self._times]

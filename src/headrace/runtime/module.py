@@ -14,7 +14,7 @@ from typing import Any
 from headrace.artifact import schema
 from headrace.artifact.reader import Artifact, open_artifact
 from headrace.base.errors import HeadraceError, error
-from headrace.plan.beside import Beside
+from headrace.plan.beside import NOTHING, Beside
 from headrace.plan.budget import format_bytes, parse_budget, parse_size
 from headrace.plan.model import Plan
 from headrace.plan.profile import Profile
@@ -257,7 +257,7 @@ class Module:
     ) -> Plan:
         prepared = self._planning.prepared(function, dims)
         limit = self.memory_limit
-        beside = Beside()
+        beside = NOTHING
         free = self._free_bytes - prepared.slab_bytes - prepared.variable_bytes
         if limit is not None:
             beside = self._beside(function, dims, session)

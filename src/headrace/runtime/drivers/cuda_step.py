@@ -28,7 +28,7 @@ from headrace.runtime.drivers.cuda_commands import Commands, Spaces
 from headrace.runtime.drivers.cuda_disk import EMPTY, FULL
 from headrace.runtime.drivers.cuda_link import CudaCode
 from headrace.runtime.drivers.cuda_memory import CudaState
-from headrace.runtime.drivers.cuda_transfers import Beside, Transfers
+from headrace.runtime.drivers.cuda_transfers import Branches, Transfers
 from headrace.runtime.drivers.cuda_weights import CudaWeights
 from headrace.runtime.drivers.plan_parts import straight_runs
 from headrace.runtime.drivers.timed_step import TimedStep
@@ -322,14 +322,14 @@ class CudaStep(TimedStep):
         self._marks[run].clear()
         commands = self._commands
         assert commands is not None
-        beside = Beside(self, self.plan.commands, self._tracing, self._times_waits)
+        branches = Branches(self, self.plan.commands, self._tracing, self._times_waits)
         follows = False
         for number in range(begin, end):
             transfers.issue_until(number - 1)
             command = self.plan.commands[number]
-            was_open = beside.is_open
-            stream = beside.stream(number)
-            follows = follows and not (was_open or beside.is_open)
+            was_open = branches.is_open
+            stream = branches.stream(number)
+            follows = follows and not (was_open or branches.is_open)
             if isinstance(command, PlannedDispatch):
                 for fetch in command.waits:
                     arrived = transfers.arrived.get(fetch)
@@ -343,16 +343,16 @@ class CudaStep(TimedStep):
                     calls.record_outside(before, stream)
                     calls.wait(stream, arrived)
                     calls.record_outside(after, stream)
-                    waits.append((fetch, (before, *beside.ends), after))
+                    waits.append((fetch, (before, *branches.ends), after))
             if self._tracing:
                 with self._marked(run, "compute", number, stream):
                     commands.issue(number, stream)
             else:
                 commands.issue(number, stream, follows)
                 follows = commands.launches(number)
-            several = beside.ran(number, stream)
-            transfers.ran(number, stream, several, beside.begins(number))
-        beside.join()
+            several = branches.ran(number, stream)
+            transfers.ran(number, stream, several, branches.begins(number))
+        branches.join()
         transfers.issue_until(end - 1)
 
     def transfer(self, number: int) -> None:

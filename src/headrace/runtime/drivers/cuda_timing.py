@@ -6,8 +6,6 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from headrace.plan.model import PlannedDispatch
-
 
 def repeated_ns(step: Any, numbers: Sequence[int], repeats: int, rounds: int) -> int:
     """Nanoseconds that some commands of a `CudaStep` take: no event stands between them.
@@ -22,7 +20,7 @@ def repeated_ns(step: Any, numbers: Sequence[int], repeats: int, rounds: int) ->
         follows = False
         for number in itertools.chain.from_iterable([numbers] * repeats):
             commands.issue(number, stream, follows)
-            follows = isinstance(step.plan.commands[number], PlannedDispatch)
+            follows = commands.launches(number)
 
     with step.device.lock:
         calls.enter()

@@ -23,7 +23,6 @@ class Transfers:
         self._device: Any = step.device
         self._handles: Any = step.handles
         self._fetches = step.plan.fetches
-        self._begin = begin
         self._forked = False
         self.arrived: dict[int, Any] = {}
         end = next(e for b, e in step.runs if b == begin)
@@ -98,7 +97,7 @@ class Transfers:
             self._calls.wait(self._device.stream, event)
 
 
-class Beside:
+class Branches:
     """Streams for slices that run beside the ones of their launch before them.
 
     A launch takes whole waves of workgroups, and a slice of one leaves most of the device

@@ -62,6 +62,7 @@ STEPS = (
     Step("tensor", "tensor-canonicalize", "one form for each meaning before patterns look", _OPTIMISED),
     Step("tensor", "tensor-eliminate-common-subexpressions", "importers repeat constants", _OPTIMISED),
     Step("tensor", "tensor-propagate-transposes", "moved together, transposes cancel; channels-last norms reach their weights", _OPTIMISED),
+    Step("tensor", "tensor-fold-batch-norm{stored=true}", "queries are scaled behind heads: joined, their scale would be behind a slice", _OPTIMISED, rounds=True),
     Step("tensor", "tensor-join-products", "queries, keys and values of one operand are one product", _OPTIMISED),
     Step("tensor", "tensor-multiply-quantised", "quantised factors are multiplied as the integers they are", _OPTIMISED, rounds=True, factor_bits=16),
     Step("tensor", "tensor-fold-batch-norm", "scale and shift go into weights, but those of integers", _OPTIMISED, rounds=True),

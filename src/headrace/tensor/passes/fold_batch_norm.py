@@ -39,14 +39,20 @@ _MOVEMENTS = (d.ReshapeOp, d.TransposeOp)
 
 @dataclass(frozen=True)
 class FoldBatchNorm(Pass):
-    """One walk over the products."""
+    """`tensor-fold-batch-norm{stored=true}`: one walk over the products.
+
+    Attributes:
+        stored: only weights that are parameters: before others know the rest.
+    """
+
+    stored: bool = False
 
     def run(self, model: Model) -> None:
         for _function, block in functions(model):
             known = known_values(block)
             for operation in list(block.ops):
                 if isinstance(operation, (d.ConvolutionOp, d.DotGeneralOp)):
-                    _fold(operation, model, known)
+                    _fold(operation, model, known, self.stored)
 
 
 @dataclass(frozen=True)
@@ -153,11 +159,13 @@ def _chain(operation: Operation, allowed: set[int], known: set[SSAValue]) -> _Ch
     return _Chain(tuple(steps), tuple(movements[:moved]), channel)
 
 
-def _fold(operation: Operation, model: Model, known: set[SSAValue]) -> None:
+def _fold(operation: Operation, model: Model, known: set[SSAValue], stored: bool) -> None:
     index = _weight_index(operation, known)
     if index is None:
         return
     weight = operation.operands[index]
+    if stored and not _is_stored(weight):
+        return
     kind = dtype_of(operation.results[0])
     if not kind.is_float or dtype_of(weight) != kind:
         return
@@ -191,6 +199,14 @@ def _fold(operation: Operation, model: Model, known: set[SSAValue]) -> None:
 
 def _adds(step: Operation, on_right: bool) -> bool:
     return isinstance(step, d.AddOp) or (isinstance(step, d.SubtractOp) and not on_right)
+
+
+def _is_stored(weight: SSAValue) -> bool:
+    """A parameter, or one moved: nothing was computed."""
+    producer = owner(weight)
+    while isinstance(producer, _MOVEMENTS):
+        producer = owner(producer.operand)
+    return isinstance(producer, d.ParameterOp)
 
 
 def _is_large(weight: SSAValue, model: Model) -> bool:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headrace.plan.model import Address, Fetch, PlannedBranch, PlannedDispatch, PlannedJump
-from headrace.runtime.drivers.cpu_commands import Bases, CommandBuilder
+from headrace.runtime.drivers.cpu_commands import Bases, CommandBuilder, build_step
 from headrace.runtime.drivers.cpu_fetches import Fetching
 from headrace.runtime.drivers.cpu_machine import BuiltIn
-from headrace.runtime.drivers.cpu_machine_layout import WINDOW_BYTES
+from headrace.runtime.drivers.cpu_machine_layout import COMMAND_BYTES, WINDOW_BYTES, Operation
 from headrace.runtime.weights.mapping import DONT_NEED
 
-KERNELS = BuiltIn(fill=1, copy=2, advise=3, touch=4, accompany=5)
+KERNELS = BuiltIn(fill=1, copy=2, advise=3, touch=4, several=5, chain=6)
 UNIT = 1 << 20
 
 
@@ -63,7 +66,8 @@ def play(fetches: list[Fetch], commands: list[Any]) -> list[tuple[str, int]]:
             fetching.release(command.releases)
         else:
             recorder.done.append(("leave", number))
-        fetching.end(number)
+        if fetching.ends(number):
+            fetching.drop_all()
     return recorder.done
 
 
@@ -106,3 +110,33 @@ def test_nothing_comes_or_stays_across_a_branch(kind: str) -> None:
     else:
         order = [("run", 0), ("drop", 0), ("run", 1), ("leave", 2), ("bring", 1), ("run", 3)]
     assert [d for d in done if d in order] == order
+
+
+def built(releases_early: bool) -> list[Operation]:
+    """The operations of a launch in three slices, each of which reads a unit of its own.
+
+    Args:
+        releases_early: the place of the last is free while the second runs.
+    """
+    fetches = (fetch(0, 0, -1), fetch(1, 1, -1), fetch(2, 2, 0 if releases_early else 1))
+    slices = [
+        replace(launch((n,), (n,)), first_workgroup=(0, 8 * n, 0), workgroups=(1, 8, 1))
+        for n in range(3)
+    ]
+    plan: Any = SimpleNamespace(fetches=fetches, commands=(*slices, launch()))
+    start, kept = build_step(plan, Bases(0, 0, ()), 2, lambda *_: 7, KERNELS, 0)
+    operations: list[Operation] = []
+    while not operations or operations[-1] != Operation.END:
+        operations.append(Operation(ctypes.c_uint64.from_address(start).value))
+        start += COMMAND_BYTES
+    del kept
+    return operations
+
+
+def test_slices_of_a_launch_are_one_dispatch_where_their_weights_come_in_time() -> None:
+    fetch_, clear, dispatch = Operation.FETCH, Operation.CLEAR, Operation.DISPATCH
+    # The last unit is dropped beside the launch that follows.
+    tail = [clear, dispatch, Operation.END]
+    assert built(True) == [fetch_, clear, dispatch, *tail]
+    # Else the first two are one; then a drop and what comes, which the third waits for.
+    assert built(False) == [fetch_, clear, dispatch, fetch_, fetch_, dispatch, *tail]

@@ -20,6 +20,7 @@ from runtime_models import compiled
 from headrace.plan.model import Address, PlannedFill
 from headrace.runtime.drivers import cpu_machine
 from headrace.runtime.drivers import cpu_machine_layout as layout
+from headrace.runtime.drivers.cpu_chains import Chain
 from headrace.runtime.drivers.cpu_commands import (
     Bases,
     CommandBuilder,
@@ -56,6 +57,27 @@ out:
   ret void
 }
 
+@ticket = global i32 0
+
+; A number for each of its tiles, counted in the order in which they are run.
+define void @take(ptr %args, i64 %begin, i64 %end, ptr %scratch) {
+entry:
+  %places = load ptr, ptr %args
+  br label %loop
+loop:
+  %t = phi i64 [ %begin, %entry ], [ %t.next, %one ]
+  %more = icmp ult i64 %t, %end
+  br i1 %more, label %one, label %out
+one:
+  %at = getelementptr i32, ptr %places, i64 %t
+  %number = atomicrmw add ptr @ticket, i32 1 seq_cst
+  store i32 %number, ptr %at
+  %t.next = add i64 %t, 1
+  br label %loop
+out:
+  ret void
+}
+
 ; Takes 1 from the counter at args[0]; the byte at args[1] tells whether any is left.
 define void @step_down(ptr %args, i64 %begin, i64 %end, ptr %scratch) {
   %counter = load ptr, ptr %args
@@ -75,18 +97,18 @@ define void @step_down(ptr %args, i64 %begin, i64 %end, ptr %scratch) {
 @pytest.fixture(scope="module")
 def kernels():
     engine = load_objects([compiled(COUNT_IR)])
-    return {name: engine.get_function_address(name) for name in ("count", "step_down")} | {
-        "engine": engine
-    }
+    return {
+        name: engine.get_function_address(name) for name in ("count", "take", "step_down")
+    } | {"engine": engine}
 
 
 def builder(slab: int = 0, threads: int = 2) -> CommandBuilder:
     return CommandBuilder(Bases(slab, 0, ()), threads)
 
 
-def run(built: CommandBuilder, threads: int = 2) -> int:
+def run(built: CommandBuilder, threads: int = 2, context: RunContext | None = None) -> int:
     machine().want_threads(threads)
-    context = RunContext(threads)
+    context = context or RunContext(threads)
     commands, kept = built.finish()
     with machine().lock:
         status = machine().run(commands, context.address)
@@ -108,22 +130,85 @@ def test_every_tile_runs_once(kernels, threads, tiles, chunks):
     assert (counts == 3).all()
 
 
+def chain(
+    kernels: dict[str, int],
+    place: int,
+    slices: list[tuple[int, int, int, tuple[int, ...]]],
+    threads: int,
+    kernel: str,
+) -> tuple[CommandBuilder, RunContext]:
+    """Slices of (tiles, chunks, turns beside it, commands beside which its weights come).
+
+    Tiles and turns stand at `place` in order, 4 bytes each.
+    """
+    built = builder(place, threads)
+    context = RunContext(threads)
+    found = Chain(built, machine().kernels, context.address, (0, 0), 0)
+    at = 0
+    for command_number, (tiles, chunks, turns, brought) in enumerate(slices):
+        inner = built.block([Address("slab", 4 * at)], b"")
+        at += tiles
+        sides: list[tuple[int, int]] = []
+        for _ in range(turns):
+            sides.append((kernels[kernel], built.block([Address("slab", 4 * at)], b"")))
+            at += 1
+        found.add(command_number, kernels[kernel], inner, tiles, chunks, sides, brought)
+    found.finish()
+    return built, context
+
+
 @pytest.mark.parametrize("threads", [1, 2, 5])
-@pytest.mark.parametrize(("tiles", "chunks"), [(1, 2), (7, 8), (1000, 16), (33, 5), (3, 1)])
-def test_what_comes_beside_a_launch_runs_once(kernels, threads, tiles, chunks):
-    counts = np.zeros(tiles + 2, np.int32)
+@pytest.mark.parametrize(
+    "slices",
+    [
+        [(7, 4, 2, ())],
+        [(1, 1, 1, ())],
+        [(3, 3, 1, ()), (3, 3, 2, (0,)), (3, 3, 2, (1,)), (3, 3, 1, (2,))],
+        [(1000, 16, 0, ()), (1, 1, 0, ()), (33, 5, 2, ())],
+    ],
+)
+def test_every_tile_and_turn_of_a_chain_runs_once(kernels, threads, slices):
+    counts = np.zeros(sum(tiles + turns for tiles, _, turns, _ in slices), np.int32)
     place = counts.__array_interface__["data"][0]
-    built = builder(place)
-    sides = [
-        (kernels["count"], built.block([Address("slab", 4 * (tiles + n))], b"")) for n in (0, 1)
-    ]
-    inner = built.block([Address("slab", 0)], b"")
-    for _ in range(3):
-        block = built.accompanied(kernels["count"], inner, sides)
-        accompany = machine().kernels.accompany
-        built.dispatch(accompany, block, tiles + 1, min(chunks, tiles + 1), (0, 0), 0)
-    assert run(built, threads) == layout.STATUS_FINISHED
-    assert (counts == 3).all()
+    built, context = chain(kernels, place, slices, threads, "count")
+    assert run(built, threads, context) == layout.STATUS_FINISHED
+    assert run(built, threads, context) == layout.STATUS_FINISHED
+    assert (counts == 2).all()
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_a_turn_waits_for_the_slice_before_and_is_waited_for(kernels, threads):
+    slices = [(3, 3, 1, ()), *((3, 3, 2, (n,)) for n in range(50))]
+    memory = np.zeros(sum(tiles + turns for tiles, _, turns, _ in slices), np.int32)
+    place = memory.__array_interface__["data"][0]
+    built, context = chain(kernels, place, slices, threads, "take")
+    assert run(built, threads, context) == layout.STATUS_FINISHED
+    at = 0
+    before: list[int] = []
+    turn: list[int] = []
+    for number, (tiles, _, turns, _) in enumerate(slices):
+        own = memory[at : at + tiles].tolist()
+        turns_own = memory[at + tiles : at + tiles + turns].tolist()
+        at += tiles + turns
+        if number:
+            assert max(turn) < min(own)
+            assert max(before) < min(turns_own)
+        assert turns_own == sorted(turns_own)
+        before, turn = [*own, *turns_own], turns_own
+
+
+def test_a_failure_in_a_turn_ends_the_chain(kernels):
+    built = builder(0, 2)
+    context = RunContext(2)
+    found = Chain(built, machine().kernels, context.address, (0, 0), 0)
+    bad = struct.pack("<7Q", 1, 4096, 1 << 20, context.address, 4096, 2, 0)
+    counts = np.zeros(64, np.int32)
+    inner = built.block((), struct.pack("<Q", counts.__array_interface__["data"][0]))
+    sides = [(machine().kernels.advise, built.block((), bad))]
+    found.add(0, kernels["count"], inner, 64, 64, sides, ())
+    found.add(1, kernels["count"], inner, 64, 64, sides, (0,))
+    found.finish()
+    assert run(built, 2, context) == layout.STATUS_FAILED_CALL
 
 
 def test_no_worker_beyond_the_limit_runs(kernels):

@@ -15,21 +15,23 @@ from headrace.base.errors import error
 from headrace.plan.model import (
     Address,
     Plan,
+    PlannedCommand,
     PlannedCopy,
     PlannedDispatch,
     PlannedFill,
     PlannedJump,
 )
+from headrace.runtime.drivers.cpu_chains import NO_GATE, Chain, Item
 from headrace.runtime.drivers.cpu_fetches import Fetching
 from headrace.runtime.drivers.cpu_machine import BuiltIn
 from headrace.runtime.drivers.cpu_machine_layout import (
     COMMAND_BYTES,
+    MAXIMUM_CHUNKS,
     TILE_BYTES,
     Operation,
 )
 
 _ALIGNMENT = 64
-MAXIMUM_CHUNKS = 65535
 CHUNKS_PER_THREAD = 8
 """Oversplitting evens out threads that the system takes away (measured: 4 to 8)."""
 
@@ -143,20 +145,31 @@ class CommandBuilder:
         self._arguments += bytes(-len(self._arguments) % 16)
         return at
 
-    def accompanied(self, function: int, block: int, sides: Sequence[tuple[int, int]]) -> int:
-        """The argument block of the machine's `accompany`.
+    def clear(self, block: int, size_bytes: int) -> None:
+        """Adds the setting to 0 of a block."""
+        self._blocks.append((len(self._commands), block))
+        self.add(Operation.CLEAR, size_bytes)
 
-        Args:
-            sides: kernels over ranges of the pool, and their blocks.
-        """
-        words = [function, 0, len(sides)]
-        for kernel, _ in sides:
-            words += [kernel, 0]
+    def pointing(self, head: Sequence[int], pairs: Sequence[tuple[int, int]]) -> int:
+        """An argument block of words, then pairs of a word and the address of a block."""
+        words = [*head, *(word for value, _ in pairs for word in (value, 0))]
         at = self.block((), struct.pack(f"<{len(words)}Q", *words))
-        self._pointers.append((at + 8, block))
-        for number, (_, side) in enumerate(sides):
-            self._pointers.append((at + 8 * (4 + 2 * number), side))
+        for number, (_, block) in enumerate(pairs):
+            self._pointers.append((at + 8 * (len(head) + 2 * number + 1), block))
         return at
+
+    def chain(self, head: Sequence[int], items: Sequence[Item], counters: int) -> int:
+        """The argument block of the machine's `chain`; `counters` is a block of a word a slice."""
+        at = len(self._arguments)
+        words = list(head)
+        for item in items:
+            place = at + 8 * len(words)
+            self._pointers.append((place + 8, item.block))
+            if item.gate != NO_GATE:
+                self._pointers.append((place + 32, counters + 8 * item.gate))
+            self._pointers.append((place + 48, counters + 8 * item.slice))
+            words += [item.function, 0, item.begin, item.end, 0, item.least, 0, item.amount]
+        return self.block((), struct.pack(f"<{len(words)}Q", *words))
 
     def scratch(self, planned: PlannedDispatch) -> tuple[int, int]:
         """Address of worker 0's scratch and the stride to the next worker's."""
@@ -235,11 +248,18 @@ def build_step(
     """
     builder = CommandBuilder(bases, threads)
     fetching = Fetching(builder, kernels, plan.fetches, plan.commands, bases.pool, context)
+    chain: Chain | None = None
     for number, planned in enumerate(plan.commands):
+        if chain is not None and not _goes_on(chain, planned, fetching):
+            chain.finish()
+            chain = None
         builder.mark()
         if isinstance(planned, PlannedDispatch):
-            fetching.need(planned.waits)
-            _add_dispatch(builder, planned, function, number, fetching if beside else None)
+            if chain is None:
+                fetching.need(planned.waits)
+                scratch = builder.scratch(planned)
+                chain = Chain(builder, kernels, context, scratch, number)
+            _add_dispatch(builder, planned, function, number, fetching, chain, beside)
             fetching.release(planned.releases)
         elif isinstance(planned, PlannedFill):
             tail = struct.pack("<Q", planned.size_bytes) + _eight_bytes(planned)
@@ -252,8 +272,22 @@ def build_step(
             builder.jump(planned.target)
         else:
             builder.branch(planned.condition, planned.target)
-        fetching.end(number)
+        if chain is not None and (not beside or fetching.ends(number)):
+            chain.finish()
+            chain = None
+        if fetching.ends(number):
+            fetching.drop_all()
     return builder.finish()
+
+
+def _goes_on(chain: Chain, planned: PlannedCommand, fetching: Fetching) -> bool:
+    """Whether a command is one more slice of the launch, and what it reads comes in time."""
+    return (
+        isinstance(planned, PlannedDispatch)
+        and any(planned.first_workgroup)
+        and fetching.has(planned.waits)
+        and chain.has_room(CHUNKS_PER_THREAD * chain.threads)
+    )
 
 
 def _add_dispatch(
@@ -261,7 +295,9 @@ def _add_dispatch(
     planned: PlannedDispatch,
     function: Callable[[int, str], int],
     number: int,
-    fetching: Fetching | None,
+    fetching: Fetching,
+    chain: Chain,
+    beside: bool,
 ) -> None:
     x, y, z = planned.workgroups
     tiles = x * y * z
@@ -271,14 +307,11 @@ def _add_dispatch(
     tail += struct.pack(f"<{len(planned.constants)}I", *planned.constants)
     code = function(planned.executable, planned.symbol)
     block = builder.block(planned.addresses, tail)
-    chunks = chunk_count(tiles + 1, builder.threads, planned.predicted_ns)
-    sides = fetching.beside(number) if fetching is not None and chunks > 1 else []
-    if fetching is not None and sides:
-        code, block = fetching.kernels.accompany, builder.accompanied(code, block, sides)
-        tiles += 1
-    else:
-        chunks = chunk_count(tiles, builder.threads, planned.predicted_ns)
-    builder.dispatch(code, block, tiles, chunks, builder.scratch(planned), number)
+    chunks = chunk_count(tiles, builder.threads, planned.predicted_ns)
+    shared = chunks > 1 or any(planned.first_workgroup)
+    sides = fetching.beside(number) if beside and shared else []
+    brought = fetching.launches(planned.waits)
+    chain.add(number, code, block, tiles, chunks, sides, brought)
 
 
 def _add_built_in(

@@ -7,8 +7,8 @@ pages of 2 MiB took 60 us by windows and 110 us by asking. One thread does it: t
 parts of one large page write the same counters of it, and take longer (135 us). A page that
 cannot be read stops the run (`cpu_machine_signals`).
 
-So that the other threads do not wait, a fetch is one more tile of a launch before the one
-that needs it, as early as its place in the ring is free: a thread takes it while the others
+So that the other threads do not wait, a fetch comes beside a launch before the one that needs
+it (`cpu_chains`), as early as its place in the ring is free: a thread takes it while the others
 compute, and what is dropped goes first, so that no more is ever there than the plan says.
 """
 
@@ -32,6 +32,7 @@ class Fetching:
 
     Attributes:
         kernels: the machine's own.
+        context: address of the context of the runs.
     """
 
     def __init__(
@@ -43,13 +44,14 @@ class Fetching:
         pool: int,
         context: int,
     ) -> None:
-        """`pool` is the address of the mapping, `context` of the context of the runs."""
+        """`pool` is the address of the mapping."""
         self.kernels = kernels
         self._builder = builder
         self._fetches = fetches
         self._pool = pool
-        self._context = context
+        self.context = context
         self._brought = 0
+        self._beside: dict[int, int] = {}  # launch beside which a fetch comes
         self._to_drop: list[int] = []
         self._run_ends = _run_ends(commands)
 
@@ -63,6 +65,14 @@ class Fetching:
                 self._bring(following, self._brought)
                 self._brought += 1
 
+    def has(self, waits: Sequence[int]) -> bool:
+        """Whether all of these fetches have come, or come beside a launch before."""
+        return all(number < self._brought for number in waits)
+
+    def launches(self, waits: Sequence[int]) -> list[int]:
+        """The launches beside which those of these fetches come that come beside one."""
+        return [self._beside[number] for number in waits if number in self._beside]
+
     def beside(self, number: int) -> list[tuple[int, int]]:
         """Kernels and argument blocks of what goes and comes while launch `number` runs."""
         sides = [self._drop_block(fetch) for fetch in self._to_drop]
@@ -73,6 +83,7 @@ class Fetching:
         ahead = number < fetch.needed_by <= self._run_ends[number]
         if ahead and fetch.issue_after < number:
             sides.append((self.kernels.touch, self._block(self._brought, WINDOW_BYTES)))
+            self._beside[self._brought] = number
             self._brought += 1
         return sides
 
@@ -80,10 +91,9 @@ class Fetching:
         """The launch just added was the last to read these."""
         self._to_drop += releases
 
-    def end(self, number: int) -> None:
-        """Command `number` has been added: behind the last of a run nothing is left."""
-        if self._run_ends[number] == number:
-            self.drop_all()
+    def ends(self, number: int) -> bool:
+        """Whether command `number` is the last of a run: behind it nothing may be left."""
+        return self._run_ends[number] == number
 
     def drop_all(self) -> None:
         """Adds the giving back of all that is not needed any more."""
@@ -105,7 +115,7 @@ class Fetching:
         fetch = self._fetches[number]
         place, size = self._pool + fetch.offset_bytes, fetch.size_bytes
         kind = TraceKind.DROP if word == DONT_NEED else TraceKind.BRING
-        words = (place, size, word, self._context, size, kind, number)
+        words = (place, size, word, self.context, size, kind, number)
         return self._builder.block((), struct.pack("<7Q", *words))
 
 

@@ -106,7 +106,8 @@ class BuiltIn:
     copy: int
     advise: int
     touch: int
-    accompany: int
+    several: int
+    chain: int
 
 
 class RunContext:
@@ -124,7 +125,7 @@ class Machine:
 
     def __init__(self) -> None:
         engine = load_objects([_machine_object()])
-        names = ("run", "call", "worker", "fill", "copy", "advise", "touch", "accompany")
+        names = ("run", "call", "worker", "fill", "copy", "advise", "touch", "several", "chain")
         address = {name: engine.get_function_address(name) for name in names}
         self.lock = threading.Lock()
         run: Any = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)

@@ -31,6 +31,7 @@ declare ptr @__errno_location()
 declare ptr @mmap(ptr, i64, i32, i32, i32, i64)
 declare void @llvm.x86.sse2.pause()
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
+declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 
 ; {generation:32, chunks:16, next:16}; the generation is what sleeping workers watch.
 @work = global i64 0, align 64
@@ -104,6 +105,7 @@ decode:
     i64 {int(Operation.BRANCH)}, label %do.branch
     i64 {int(Operation.FETCH)}, label %do.fetch
     i64 {int(Operation.PATCH)}, label %do.patch
+    i64 {int(Operation.CLEAR)}, label %do.clear
   ]
 step:
   %following = getelementptr i8, ptr %at, i64 {COMMAND_BYTES}
@@ -133,6 +135,10 @@ timed:
   call void @add_record(ptr %context, i64 {int(Context.RECORDS)}, i64 %w7, i64 %elapsed)
   %begun = select i1 %traced, i64 %start, i64 0
   call void @trace_end(ptr %context, i64 {int(TraceKind.DISPATCH)}, i64 %w7, i64 %begun)
+  br label %step
+
+do.clear:
+  call void @llvm.memset.p0.i64(ptr %p2, i8 0, i64 %w1, i1 false)
   br label %step
 
 do.jump:

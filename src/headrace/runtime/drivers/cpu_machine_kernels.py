@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from headrace.runtime.drivers.cpu_machine_layout import (
+    CHAIN_HEADER_WORDS,
+    CHAIN_ITEM_WORDS,
+    JOIN_SPINS_BEFORE_YIELD,
     STATUS_FAILED_CALL,
+    SYS_SCHED_YIELD,
     TILE_BYTES,
     TRACE_ENTRY_WORDS,
     TRACE_HEADER_WORDS,
     Context,
+    TraceKind,
 )
 
 KERNELS = f"""
@@ -210,22 +215,22 @@ out:
   ret void
 }}
 
-; accompany: function, arguments, count, then pairs of a kernel over a range of the pool and
-; its arguments. Tile 0 is these, each run whole; the others are the function's.
-define void @accompany(ptr %arguments, i64 %begin, i64 %end, ptr %scratch) {{
+; several: context, record, count, then pairs of a kernel over a range of the pool and its
+; arguments; each is run whole, one after another. A trace is told when it begins.
+define void @several(ptr %arguments, i64 %begin, i64 %end, ptr %scratch) {{
 entry:
-  %none = icmp uge i64 %begin, %end
-  br i1 %none, label %out, label %some
-some:
-  %is.first = icmp eq i64 %begin, 0
+  %context = load ptr, ptr %arguments
+  %record.at = getelementptr i64, ptr %arguments, i64 1
+  %record = load i64, ptr %record.at
   %count.at = getelementptr i64, ptr %arguments, i64 2
   %count = load i64, ptr %count.at
-  %sides = select i1 %is.first, i64 %count, i64 0
+  %begun = call i64 @trace_begin(ptr %context)
+  call void @trace_end(ptr %context, i64 {int(TraceKind.SLICE)}, i64 %record, i64 %begun)
   br label %loop
 loop:
-  %i = phi i64 [ 0, %some ], [ %i.next, %side ]
-  %more = icmp ult i64 %i, %sides
-  br i1 %more, label %side, label %main
+  %i = phi i64 [ 0, %entry ], [ %i.next, %side ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %side, label %out
 side:
   %twice = mul i64 %i, 2
   %word = add i64 %twice, 3
@@ -236,20 +241,70 @@ side:
   call void %kernel(ptr %block, i64 0, i64 1, ptr null)
   %i.next = add i64 %i, 1
   br label %loop
-main:
-  %from.one = call i64 @llvm.umax.i64(i64 %begin, i64 1)
-  %from = sub i64 %from.one, 1
-  %to = sub i64 %end, 1
-  %any = icmp ult i64 %from, %to
-  br i1 %any, label %run, label %out
+out:
+  ret void
+}}
+
+; chain: context, then from word {CHAIN_HEADER_WORDS} on items of {CHAIN_ITEM_WORDS} words: function, arguments, first
+; tile, tile behind the last, counter to wait for or 0, what it must have come to, counter
+; that grows when this is done, and by how much. A tile is an item.
+define void @chain(ptr %arguments, i64 %begin, i64 %end, ptr %scratch) {{
+entry:
+  %context = load ptr, ptr %arguments
+  %cancel.at = getelementptr i64, ptr %context, i64 {int(Context.CANCEL)}
+  br label %loop
+loop:
+  %i = phi i64 [ %begin, %entry ], [ %i.next, %run ]
+  %more = icmp ult i64 %i, %end
+  br i1 %more, label %item, label %out
+item:
+  %words = mul i64 %i, {CHAIN_ITEM_WORDS}
+  %word = add i64 %words, {CHAIN_HEADER_WORDS}
+  %function.at = getelementptr i64, ptr %arguments, i64 %word
+  %block.at = getelementptr i64, ptr %function.at, i64 1
+  %from.at = getelementptr i64, ptr %function.at, i64 2
+  %to.at = getelementptr i64, ptr %function.at, i64 3
+  %gate.at = getelementptr i64, ptr %function.at, i64 4
+  %least.at = getelementptr i64, ptr %function.at, i64 5
+  %counter.at = getelementptr i64, ptr %function.at, i64 6
+  %amount.at = getelementptr i64, ptr %function.at, i64 7
+  %gate = load ptr, ptr %gate.at
+  %least = load i64, ptr %least.at
+  %free = icmp eq ptr %gate, null
+  br i1 %free, label %run, label %wait
+wait:
+  %turn = phi i64 [ 0, %item ], [ %turn.next, %pause ], [ 0, %yield ]
+  %come = load atomic i64, ptr %gate acquire, align 8
+  %there = icmp uge i64 %come, %least
+  br i1 %there, label %run, label %check
+check:
+  ; Items of a run that is cancelled are left out: nobody would ever count them.
+  %cancel = load atomic i32, ptr %cancel.at monotonic, align 8
+  %cancelled = icmp ne i32 %cancel, 0
+  br i1 %cancelled, label %out, label %patience
+patience:
+  %turn.next = add i64 %turn, 1
+  %patient = icmp ult i64 %turn.next, {JOIN_SPINS_BEFORE_YIELD}
+  br i1 %patient, label %pause, label %yield
+pause:
+  call void @llvm.x86.sse2.pause()
+  br label %wait
+yield:
+  %rc = call i64 (i64, ...) @syscall(i64 {SYS_SCHED_YIELD})
+  br label %wait
 run:
-  %function = load ptr, ptr %arguments
-  %block.of = getelementptr i64, ptr %arguments, i64 1
-  %own = load ptr, ptr %block.of
-  call void %function(ptr %own, i64 %from, i64 %to, ptr %scratch)
-  br label %out
+  %function = load ptr, ptr %function.at
+  %block = load ptr, ptr %block.at
+  %from = load i64, ptr %from.at
+  %to = load i64, ptr %to.at
+  call void %function(ptr %block, i64 %from, i64 %to, ptr %scratch)
+  %counter = load ptr, ptr %counter.at
+  %amount = load i64, ptr %amount.at
+  %before = atomicrmw add ptr %counter, i64 %amount acq_rel, align 8
+  %i.next = add i64 %i, 1
+  br label %loop
 out:
   ret void
 }}
 """
-"""`fill`, `copy`, `advise`, `touch` and `accompany`."""
+"""`fill`, `copy`, `advise`, `touch`, `several` and `chain`."""

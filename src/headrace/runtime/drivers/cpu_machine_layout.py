@@ -18,6 +18,7 @@ class Operation(IntEnum):
         (the file is not cached), the next range is announced to the page cache first.
     PATCH: table, entries: each entry `{slot address, buffer index, offset}` gets the
         address of an external buffer.
+    CLEAR: bytes, address: sets them to 0.
     """
 
     END = 0
@@ -26,6 +27,7 @@ class Operation(IntEnum):
     BRANCH = 3
     FETCH = 4
     PATCH = 5
+    CLEAR = 6
 
 
 class Context(IntEnum):
@@ -72,17 +74,25 @@ class Context(IntEnum):
 
 
 class TraceKind(IntEnum):
-    """What an entry of a trace is of: a dispatch, or a range of the pool brought or dropped."""
+    """What an entry of a trace is of: a dispatch, or a range of the pool brought or dropped.
+
+    SLICE is the moment inside a dispatch at which it goes on with a slice (its record).
+    """
 
     DISPATCH = 0
     BRING = 1
     DROP = 2
+    SLICE = 3
 
 
 CONTEXT_WORDS = 24
 TRACE_HEADER_WORDS = 2
 TRACE_ENTRY_WORDS = 4
 COMMAND_BYTES = 64
+CHAIN_HEADER_WORDS = 2
+CHAIN_ITEM_WORDS = 8
+MAXIMUM_CHUNKS = 65535
+"""A dispatch counts its chunks in 16 bits."""
 
 STATUS_FINISHED = 0
 STATUS_INTERRUPTED = 1
@@ -94,6 +104,7 @@ WORKER_SPINS = 4000
 """About 60 us of pauses before an idle worker sleeps (measured: waking costs 14 us)."""
 
 JOIN_SPINS_BEFORE_YIELD = 20000
+SYS_SCHED_YIELD = 24
 SLOW_NS = 250_000
 SLOW_BYTES_PER_NS = 2
 COLD_FETCHES = 16

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from headrace.runtime.drivers.cpu_machine_layout import (
     JOIN_SPINS_BEFORE_YIELD,
+    SYS_SCHED_YIELD,
     WORKER_SPINS,
     Context,
 )
@@ -17,7 +18,6 @@ from headrace.runtime.drivers.cpu_machine_layout import (
 _SYS_FUTEX = 202
 _FUTEX_WAIT_PRIVATE = 128
 _FUTEX_WAKE_PRIVATE = 129
-_SYS_SCHED_YIELD = 24
 
 POOL = f"""
 define internal i64 @now() {{
@@ -205,7 +205,7 @@ pause:
   call void @llvm.x86.sse2.pause()
   br label %join
 yield:
-  %rc = call i64 (i64, ...) @syscall(i64 {_SYS_SCHED_YIELD})
+  %rc = call i64 (i64, ...) @syscall(i64 {SYS_SCHED_YIELD})
   br label %join
 out:
   ret void

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from headrace.runtime.drivers.api import Span
@@ -24,8 +26,8 @@ class CpuTrace:
     """
 
     def __init__(self, commands: int, fetches: int) -> None:
-        # Each fetch is brought and dropped.
-        self._room = _REPEATS * (commands + 2 * fetches + 1)
+        # A command may begin inside another; each fetch is brought and dropped.
+        self._room = _REPEATS * (2 * commands + 2 * fetches + 1)
         count = TRACE_HEADER_WORDS + TRACE_ENTRY_WORDS * self._room
         self._words: Any = (ctypes.c_uint64 * count)()
         self._words[1] = self._room
@@ -38,11 +40,22 @@ class CpuTrace:
         flat = self._words[TRACE_HEADER_WORDS:end]
         self._words[0] = 0
         fields = [flat[word::TRACE_ENTRY_WORDS] for word in range(TRACE_ENTRY_WORDS)]
-        spans = [_span(*entry) for entry in zip(*fields, strict=True)]
-        return tuple(sorted(spans, key=lambda span: (span.begin_ns, span.end_ns)))
+        return tuple(_spans(sorted(zip(*fields, strict=True), key=lambda e: (e[2], e[3]))))
 
 
-def _span(kind: int, record: int, begin_ns: int, end_ns: int) -> Span:
-    if kind == TraceKind.DISPATCH:
-        return Span("compute", record, begin_ns, end_ns)
-    return Span("copy", record, begin_ns, end_ns, TraceKind(kind).name.lower())
+def _spans(entries: Sequence[tuple[int, ...]]) -> list[Span]:
+    """Spans by begin; a dispatch that has gone on with slices is cut where it did."""
+    spans: list[Span] = []
+    dispatch = -1  # where in the list the one stands that runs
+    for kind, record, begin_ns, end_ns in entries:
+        if kind == TraceKind.DISPATCH:
+            dispatch = len(spans)
+            spans.append(Span("compute", record, begin_ns, end_ns))
+        elif kind != TraceKind.SLICE:
+            spans.append(Span("copy", record, begin_ns, end_ns, TraceKind(kind).name.lower()))
+        elif dispatch >= 0 and spans[dispatch].index != record:
+            whole = spans[dispatch]
+            spans[dispatch] = replace(whole, end_ns=begin_ns)
+            dispatch = len(spans)
+            spans.append(Span("compute", record, begin_ns, whole.end_ns))
+    return spans

@@ -179,6 +179,12 @@ class Target(Protocol):
         ...
 
     @property
+    def joins_siblings(self) -> bool:
+        """Whether a launch more costs more than it computes: elementwise neighbours that read
+        one activation are one."""
+        ...
+
+    @property
     def precisions(self) -> frozenset[str]:
         """Of `PRECISIONS` those that its products of f32 have."""
         ...

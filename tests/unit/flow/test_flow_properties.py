@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 from flow_graphs import random_inputs, random_model
 
+from headrace.flow.executables import dispatches
 from headrace.flow.interp import evaluate_function
+from headrace.flow.passes.form_dispatches import FormDispatches
 from headrace.flow.verify import verify
 from headrace.ir.passes import make_pass
+from headrace.kernel.target import Target
+from headrace.targets.table import target
 from headrace.tensor.interp import evaluate_function as evaluate_tensor_function
 
 PASSES = (
@@ -21,7 +25,10 @@ PASSES = (
 )
 
 
-def check(seed: int, level: int, steps: int, symbolic: bool) -> None:
+def check(
+    seed: int, level: int, steps: int, symbolic: bool, targets: tuple[Target, ...] = ()
+) -> int:
+    """How many dispatches there are."""
     model = random_model(seed, steps, symbolic)
     model.ir.verify()
     inputs = random_inputs(seed, 3 if symbolic else 2)
@@ -29,12 +36,14 @@ def check(seed: int, level: int, steps: int, symbolic: bool) -> None:
         expected = evaluate_tensor_function(model, inputs)
         for name in PASSES:
             if name == "flow-form-dispatches":
-                name = f"{name}{{level={level}}}"
-            make_pass(name).run(model)
+                FormDispatches(level, targets).run(model)
+            else:
+                make_pass(name).run(model)
             model.ir.verify()
             for wanted, got in zip(expected, evaluate_function(model, inputs), strict=True):
                 same(wanted, got, f"seed {seed} level {level} after {name}")
         verify(model.ir)
+    return len(dispatches(model.ir))
 
 
 def same(wanted, got, where):
@@ -56,3 +65,14 @@ def test_static(seed, level):
 @pytest.mark.parametrize("seed", range(40, 70))
 def test_symbolic(seed):
     check(seed, 2, 12, symbolic=True)
+
+
+JOINED = (117, 126, 252, 305, 325, 444, 462, 616, 663, 685, 693)
+"""Seeds whose programs have neighbours that read one activation."""
+
+
+@pytest.mark.parametrize("seed", JOINED)
+def test_neighbours_are_one_launch(seed):
+    apart = check(seed, 2, 16, seed % 2 == 0)
+    together = check(seed, 2, 16, seed % 2 == 0, (target("cuda:sm_90"),))
+    assert together < apart

@@ -20,6 +20,7 @@ from headrace.flow.fusion.consumers import grow
 from headrace.flow.fusion.groups import Group, Program, is_free
 from headrace.flow.fusion.producers import place_remaining
 from headrace.flow.fusion.rows import grow_rows
+from headrace.flow.fusion.siblings import join_siblings
 from headrace.flow.lowering.operations import is_reduction, is_splat, scalar_constant
 from headrace.ir.model import NAME, Model
 from headrace.ir.passes import Pass
@@ -39,7 +40,8 @@ class FormDispatches(Pass):
     Attributes:
         level: 0: nothing fused around reductions; 2: everything that fits.
         targets: what is compiled for; empty: anything. Attention in 16-bit floats is one
-            dispatch where all of them take that well (`Target.fuses_narrow_rows`).
+            dispatch where all of them take that well (`Target.fuses_narrow_rows`), and so are
+            neighbours (`Target.joins_siblings`).
     """
 
     level: int = 2
@@ -47,13 +49,14 @@ class FormDispatches(Pass):
 
     def run(self, model: Model) -> None:
         narrow = bool(self.targets) and all(x.fuses_narrow_rows for x in self.targets)
+        siblings = bool(self.targets) and all(x.joins_siblings for x in self.targets)
         for function in list(model.ir.ops):
             if isinstance(function, FuncOp):
                 _Weights(model, function).bind()
-                _form(function, self.level, narrow)
+                _form(function, self.level, narrow, siblings and self.level > 0)
 
 
-def _form(function: FuncOp, level: int, narrow_rows: bool) -> None:
+def _form(function: FuncOp, level: int, narrow_rows: bool, siblings: bool) -> None:
     _erase_dead(function)
     program = Program(function)
     for operation in program.operations if level else ():
@@ -66,6 +69,8 @@ def _form(function: FuncOp, level: int, narrow_rows: bool) -> None:
             program.add(group)
     place_remaining(program, level)
     _place_returned(program)
+    if siblings:
+        join_siblings(program)
     build_regions(program)
 
 

@@ -83,6 +83,11 @@ class CpuTarget:
         return False
 
     @property
+    def joins_siblings(self) -> bool:
+        """A dispatch costs little here."""
+        return False
+
+    @property
     def precisions(self) -> frozenset[str]:
         """See `Target.precisions`."""
         return frozenset({"ieee"})

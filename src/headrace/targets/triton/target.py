@@ -69,6 +69,11 @@ class TritonTarget:
         return True
 
     @property
+    def joins_siblings(self) -> bool:
+        """A small launch takes 2 to 6 us, whatever it computes."""
+        return True
+
+    @property
     def precisions(self) -> frozenset[str]:
         """See `Target.precisions`."""
         return frozenset(PRECISIONS)

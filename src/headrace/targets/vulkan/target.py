@@ -53,6 +53,11 @@ class VulkanTarget:
         return False
 
     @property
+    def joins_siblings(self) -> bool:
+        """Not measured yet."""
+        return False
+
+    @property
     def precisions(self) -> frozenset[str]:
         """See `Target.precisions`."""
         return frozenset({"ieee"})

@@ -194,14 +194,20 @@ def winograd_problem(plan: WinogradPlan, columns: int) -> Problem | None:
 
 
 def window_key(nest: Nest, schedule: Schedule) -> str | None:
-    """The problem of a pool or depthwise convolution; None where sizes are open."""
+    """The problem of a pool or depthwise convolution.
+
+    None where sizes are open, and where there is nothing to choose: a heavy body is cut
+    along its channels, not along pixels.
+    """
     outer = _sizes(schedule.order)
     inner = [_sizes(p.axes) for p in nest.phases if p.axes]
     if schedule.family != "window" or outer is None or any(i is None for i in inner):
         return None
+    if schedule.chunk or schedule.lanes < 2:
+        return None
     taps = " and ".join(sizes_text(i) for i in inner if i is not None)
-    reads = sum(len(p.reads) for p in nest.phases)
-    return f"window {sizes_text(outer)} over {taps} reading {reads}"
+    reads = [r.dtype.name for p in nest.phases for r in p.reads]
+    return f"window {sizes_text(outer)} over {taps} reading {' '.join(reads)}"
 
 
 def with_window_choice(schedule: Schedule, choice: Choice | None, key: str) -> Schedule:
@@ -212,7 +218,7 @@ def with_window_choice(schedule: Schedule, choice: Choice | None, key: str) -> S
     """
     if choice is None:
         return schedule
-    if not isinstance(choice, WindowChoice) or not choice.rows or schedule.chunk:
+    if not isinstance(choice, WindowChoice) or not choice.rows:
         raise unfit(key)
     if not 0 < choice.lanes <= schedule.lanes * 4 or choice.lanes & (choice.lanes - 1):
         raise unfit(key)
@@ -222,7 +228,7 @@ def with_window_choice(schedule: Schedule, choice: Choice | None, key: str) -> S
 def window_problem(nest: Nest, schedule: Schedule) -> Problem | None:
     """The problem of a schedule, with what may be tried."""
     key = window_key(nest, schedule)
-    if key is None or schedule.chunk or schedule.lanes < 2:
+    if key is None:
         return None
     chosen = WindowChoice(schedule.rows, schedule.lanes, schedule.turned)
     total = 1

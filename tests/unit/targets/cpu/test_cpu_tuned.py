@@ -19,14 +19,15 @@ from headrace.targets.tables import NO_TABLE, Table
 
 PLAIN = NATIVE.with_table(NO_TABLE)
 
+LIGHT = (DEPTHWISE.replace("%d1 = h", "%d1 = 5").replace(" dims(h)", "")
+         .replace("300, h, 9", "300, 5, 9").replace("3300*h + 6600", "23100")
+         .replace("2700*h", "13500"))  # fmt: skip
 KERNELS = {
     "rows": with_wishes(matmul(50, 70, 64), PLAIN),
     "few rows": with_wishes(matmul(3, 512, 128), PLAIN),
     "deep": with_wishes(convolution(128, 40, 6, 3, 1), PLAIN),
     "winograd": with_wishes(convolution(32, 64, 18, 3, 1), PLAIN),
-    "window": parse_kernel(DEPTHWISE.replace("%d1 = h", "%d1 = 5").replace(" dims(h)", "")
-                           .replace("300, h, 9", "300, 5, 9").replace("3300*h + 6600", "23100")
-                           .replace("2700*h", "13500")),
+    "window": parse_kernel(LIGHT),
 }  # fmt: skip
 
 
@@ -51,7 +52,7 @@ def test_files_hold_tables(tmp_path: Path) -> None:
     table = Table(
         (
             ("contract 1 by 2 over 3 batch 1 f32 f32", ContractChoice(6, 1, True, 0)),
-            ("window 5x9 over 3x3 reading 2", WindowChoice(7, 32, True)),
+            ("window 5x9 over 3x3 reading f32 f32", WindowChoice(7, 32, True)),
         )
     )
     path = tmp_path / "t.json"
@@ -94,6 +95,26 @@ def test_a_choice_that_does_not_fit_is_refused() -> None:
         target = PLAIN.with_table(Table(((problem.key, wrong),)))
         with pytest.raises(HeadraceError, match="HR0115"):
             target.translate("k", kernel)
+
+
+@pytest.mark.parametrize("change", ["heavy", "wide"])
+def test_a_choice_is_of_one_problem_alone(change: str) -> None:
+    """An int8 convolution of the sizes of one in f32: what suits this is not asked of that."""
+    light = LIGHT
+    if change == "heavy":
+        tail = "".join(f"    %h{n} = tanh(%h{n - 1}) : f32\n" for n in range(1, 60))
+        tail = tail.replace("%h0", "%v3")
+        other = light.replace("store %v3", tail.lstrip() + "    store %h59")
+    else:
+        other = light.replace("f32", "f64")
+    problem = PLAIN.problem(parse_kernel(light))
+    assert problem is not None
+    choice = WindowChoice(7, 128, True)
+    target = PLAIN.with_table(Table(((problem.key, choice),)))
+    changed = target.problem(parse_kernel(light))
+    assert changed is not None and changed.chosen == choice
+    kernel = parse_kernel(other)
+    assert target.translate("k", kernel).data == PLAIN.translate("k", kernel).data
 
 
 def test_a_table_is_part_of_what_code_is_kept_under() -> None:

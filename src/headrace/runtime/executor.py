@@ -31,7 +31,7 @@ class Prepared:
 
     Attributes:
         outputs: shape and numpy dtype of each output.
-        makers: each makes a fresh array for an output.
+        makers: each makes an array for an output.
         versions: of the module's budget and the session's slab it was made for.
     """
 
@@ -100,7 +100,7 @@ class Executor:
         arrays = self.matcher.bind(args, kwargs)
         prepared = self.prepare(arrays)
         given = None if out is None else self._given(out, prepared)
-        bound = self._state.bind(arrays, prepared.outputs, given, donated)
+        bound = self._state.bind(arrays, prepared.makers, given, donated)
         start = perf_counter_ns()
         prepared.step.run(bound.inputs, bound.outputs)
         self._session.note_step(self, prepared, perf_counter_ns() - start)
@@ -160,7 +160,9 @@ class Executor:
         dims = self.matcher.solve(arrays, known)
         outputs = self.output_shapes(dims)
         plan, step = session.prepare(self, dims)
-        makers = tuple(array_maker(shape, dtype) for shape, dtype in outputs)
+        # Kept memory would be the module's own, which a limit counts.
+        recycles = session.module.memory_limit is None
+        makers = tuple(array_maker(shape, dtype, recycles) for shape, dtype in outputs)
         prepared = Prepared(plan, step, outputs, makers, session.versions())
         versions = prepared.versions
         stale = [k for k, p in self._prepared.items() if p.versions != versions]

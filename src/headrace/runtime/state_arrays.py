@@ -6,7 +6,7 @@ One that he does not is copied first, into the output, so that he finds it as it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,9 +14,7 @@ import numpy as np
 
 from headrace.artifact import schema
 from headrace.base.errors import Diagnostic, Problems
-from headrace.runtime.arrays import ALIGNMENT_BYTES, address_of, aligned_array, overlapping
-
-Shapes = Sequence[tuple[tuple[int, ...], Any]]
+from headrace.runtime.arrays import ALIGNMENT_BYTES, address_of, overlapping
 
 
 @dataclass
@@ -77,7 +75,7 @@ class StateArrays:
     def bind(
         self,
         arrays: Sequence[Any],
-        shapes: Shapes,
+        makers: Sequence[Callable[[], Any]],
         out: Sequence[Any] | None,
         donated: frozenset[int],
     ) -> Bound:
@@ -85,27 +83,27 @@ class StateArrays:
 
         Args:
             arrays: inputs, C-contiguous.
-            shapes: shape and numpy dtype of each output.
+            makers: each makes an array for an output.
             out: the caller's arrays for outputs, checked; the array of an input itself
                 donates it.
             donated: inputs that may be overwritten.
         """
-        bound = Bound(list(arrays), list(out) if out is not None else [None] * len(shapes))
+        bound = Bound(list(arrays), list(out) if out is not None else [None] * len(makers))
         shared = overlapping(arrays) if donated else frozenset[int]()
         for after, before in self.aliases:
             given, wanted = arrays[before], bound.outputs[after]
             ours = before in donated and before not in shared
             place = given if wanted is None and ours else wanted
             if place is None or not _is_usable(place):
-                place = aligned_array(*shapes[after])
+                place = makers[after]()
                 if wanted is not None:
                     bound.back.append((wanted, after))
             if place is not given:
                 np.copyto(place, given)
             bound.inputs[before] = bound.outputs[after] = place
-        for number, (shape, dtype) in enumerate(shapes):
+        for number, make in enumerate(makers):
             if bound.outputs[number] is None:
-                bound.outputs[number] = aligned_array(shape, dtype)
+                bound.outputs[number] = make()
         return bound
 
 

@@ -37,6 +37,7 @@ from headrace.artifact.schema import (
     Segment,
     Weight,
 )
+from headrace.artifact.whole_pages import WholePages
 from headrace.base.dtypes import DType
 from headrace.base.errors import error
 from headrace.base.exponent_codes import ExponentCodes
@@ -220,7 +221,6 @@ class _PoolWriter:
         evaluate: Evaluate,
         progress: Progress | None,
     ) -> None:
-        self._file = file
         self._specs = specs
         self._evaluate = evaluate
         self._progress = progress
@@ -233,6 +233,7 @@ class _PoolWriter:
         self._layout = PoolLayout(self._total)
         self.file_offset_bytes = pool_offset_bytes(self._total)
         self._segments = _SegmentHasher(self._layout)
+        self._pages = WholePages(file, self.file_offset_bytes)
 
     @staticmethod
     def _key(spec: WeightSpec) -> _Key:
@@ -291,10 +292,10 @@ class _PoolWriter:
             offset = self._layout.place(spec.size_bytes, spec.step_bytes, spec.row_bytes)
             self._by_content[content] = offset
             self._segments.skip_to(offset)
-            self._file.seek(self.file_offset_bytes + offset)
+            self._pages.skip_to(self.file_offset_bytes + offset)
             for start in range(0, data.nbytes, _CHUNK_BYTES):
                 chunk = data[start : start + _CHUNK_BYTES]
-                self._file.write(chunk)
+                self._pages.write(chunk)
                 self._segments.feed(chunk)
                 self._advance(len(chunk))
         else:
@@ -309,6 +310,7 @@ class _PoolWriter:
 
     def segments(self) -> tuple[Segment, ...]:
         """The segments, once all weights are written."""
+        self._pages.flush()
         return self._segments.finish()
 
 

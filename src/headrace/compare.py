@@ -32,8 +32,8 @@ from headrace.given import given
 from headrace.hal.interp import kernels_of
 from headrace.inputs import read_inputs
 from headrace.ir.locations import places
+from headrace.kernel.buffers import unpack_operand
 from headrace.kernel.description import Kernel
-from headrace.kernel.interp import unpack_operand
 from headrace.runtime.module import Module, load_module
 from headrace.stream.commands import DispatchOp
 from headrace.stream.interp import Buffers, Machine, run_program

@@ -21,9 +21,10 @@ from headrace.flow.executables import entry_functions
 from headrace.ir.locations import places
 from headrace.ir.model import Model
 from headrace.ir.types import shape_of
+from headrace.kernel.buffers import pack_operand, unpack_operand
 from headrace.kernel.description import Kernel
 from headrace.kernel.dialect import ExecuteOp
-from headrace.kernel.interp import evaluate, pack_operand, unpack_operand
+from headrace.kernel.interp import evaluate
 from headrace.tensor.dimensions import solve_dimensions
 from headrace.tensor.interp import (
     argument_names,

@@ -8,16 +8,23 @@ sum of products folds through `einsum`, so that whole models can be checked.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from headrace.base.dtypes import DType
 from headrace.base.errors import error
-from headrace.base.exponent_codes import decode, encode
-from headrace.base.symbols import Expr, Operation
+from headrace.base.symbols import Expr
+from headrace.kernel.buffers import (
+    element_offsets,
+    evaluate_index,
+    index_grid,
+    numpy_scalar,
+    unpacked,
+    untransformed,
+    write_halo,
+)
 from headrace.kernel.description import (
     Axis,
     Combiner,
@@ -25,20 +32,14 @@ from headrace.kernel.description import (
     Constant,
     IndexValue,
     Kernel,
-    Layout,
     Load,
     LoadLocal,
-    Operand,
     Phase,
     Reduction,
-    Scalar,
     Store,
-    ordered_layout,
-    transformed_shape,
 )
 from headrace.kernel.scalars import apply
 from headrace.kernel.shortened import shortened
-from headrace.tensor.meaning.packing import winograd, winograd_inverse
 
 _BOX_ELEMENTS = 1 << 22
 """The most elements of one value in a box of the outer domain."""
@@ -59,146 +60,14 @@ def evaluate(kernel: Kernel, buffers: Sequence[Any], dims: Mapping[str, int]) ->
     Raises:
         HeadraceDefect HR9301: a load or store falls outside its buffer.
     """
-    kernel, buffers = _untransformed(*_unpacked(kernel, buffers), dims)
+    kernel, buffers = untransformed(*unpacked(kernel, buffers), dims)
     for n in kernel.outputs:
-        _write_halo(buffers[n], kernel.operands[n], dims)
+        write_halo(buffers[n], kernel.operands[n], dims)
     sizes = [a.size.evaluate(dims) for a in kernel.outer]
     for box in _boxes(kernel, sizes, dims):
         run = _Run(kernel, buffers, dims, box)
         for phase in kernel.phases:
             run.phase(phase)
-
-
-def pack_operand(array: Any, operand: Operand, dims: Mapping[str, int]) -> Any:
-    """The flat buffer in an operand's layout that holds a logical array; halos filled."""
-    buffer = np.zeros(operand.layout.size.evaluate(dims), operand.dtype.numpy_dtype)
-    _write_halo(buffer, operand, dims)
-    transform = operand.layout.transform
-    buffer[_all_offsets(operand, dims)] = _TRANSFORMS[transform](array) if transform else array
-    codes = operand.layout.codes
-    return buffer if codes is None else encode(buffer, codes)
-
-
-def unpack_operand(buffer: Any, operand: Operand, dims: Mapping[str, int]) -> Any:
-    """The logical array that stands in a flat buffer in an operand's layout."""
-    array = _elements(buffer, operand)[_all_offsets(operand, dims)]
-    transform = operand.layout.transform
-    return _INVERSES[transform](array) if transform else array
-
-
-_TRANSFORMS: dict[str, Callable[[Any], Any]] = {"winograd": winograd}
-_INVERSES: dict[str, Callable[[Any], Any]] = {"winograd": winograd_inverse}
-
-
-def _elements(buffer: Any, operand: Operand) -> Any:
-    codes, dtype = operand.layout.codes, operand.dtype
-    if codes is None:
-        return buffer
-    return decode(buffer, codes, dtype.size_bytes).view(dtype.numpy_dtype)
-
-
-def _unpacked(kernel: Kernel, buffers: Sequence[Any]) -> tuple[Kernel, Sequence[Any]]:
-    """Packed weights as their elements."""
-    if not any(o.layout.codes for o in kernel.operands):
-        return kernel, buffers
-    pairs = zip(buffers, kernel.operands, strict=True)
-    plain = (replace(o, layout=replace(o.layout, codes=None)) for o in kernel.operands)
-    return replace(kernel, operands=tuple(plain)), [_elements(b, o) for b, o in pairs]
-
-
-def _untransformed(
-    kernel: Kernel, buffers: Sequence[Any], dims: Mapping[str, int]
-) -> tuple[Kernel, Sequence[Any]]:
-    """Transformed weights as they were, row-major (but for rounding)."""
-    if not any(o.layout.transform for o in kernel.operands):
-        return kernel, buffers
-    operands: list[Operand] = []
-    given: list[Any] = []
-    for operand, buffer in zip(kernel.operands, buffers, strict=True):
-        if operand.layout.transform:
-            buffer = unpack_operand(buffer, operand, dims).reshape(-1)
-            operand = replace(operand, layout=ordered_layout(operand.shape))
-        operands.append(operand)
-        given.append(buffer)
-    return replace(kernel, operands=tuple(operands)), given
-
-
-def evaluate_index(expr: Expr, names: Mapping[str, Any]) -> Any:
-    """An index expression over numpy arrays of integers that broadcast together."""
-    total: Any = 0
-    for monomial, coefficient in expr.terms:
-        product: Any = coefficient
-        for atom, power in monomial:
-            factor = names[atom] if isinstance(atom, str) else _operation(atom, names)
-            for _ in range(power):
-                product = product * factor
-        total = total + product
-    return total
-
-
-def _operation(atom: Operation, names: Mapping[str, Any]) -> Any:
-    values = [evaluate_index(o, names) for o in atom.operands]
-    if atom.name == "floordiv":
-        return np.floor_divide(*values)
-    if atom.name == "mod":
-        return np.mod(*values)
-    pick = np.maximum if atom.name == "max" else np.minimum
-    result = values[0]
-    for value in values[1:]:
-        result = pick(result, value)
-    return result
-
-
-# -- layouts ------------------------------------------------------------------------
-
-
-def _offsets(layout: Layout, index: Sequence[Any], dims: Mapping[str, int]) -> Any:
-    """Element offsets of logical indices (arrays that broadcast together)."""
-    total: Any = layout.offset.evaluate(dims)
-    for i, dimension in zip(index, layout.dimensions, strict=True):
-        stride = dimension.stride.evaluate(dims)
-        if dimension.tile == 1:
-            total = total + i * stride
-        else:
-            total = total + np.floor_divide(i, dimension.tile) * stride
-            total = total + np.mod(i, dimension.tile) * dimension.tile_stride.evaluate(dims)
-    return np.asarray(total, np.int64)
-
-
-def _grid(ranges: Sequence[tuple[int, int]]) -> list[Any]:
-    rank = len(ranges)
-    return [
-        np.arange(low, high).reshape([-1 if n == m else 1 for m in range(rank)])
-        for n, (low, high) in enumerate(ranges)
-    ]
-
-
-def _all_offsets(operand: Operand, dims: Mapping[str, int]) -> Any:
-    whole = transformed_shape(operand.shape, operand.layout.transform)
-    shape = [s.evaluate(dims) for s in whole]
-    offsets = _offsets(operand.layout, _grid([(0, s) for s in shape]), dims)
-    return np.broadcast_to(offsets, shape)
-
-
-def _write_halo(buffer: Any, operand: Operand, dims: Mapping[str, int]) -> None:
-    layout = operand.layout
-    if not layout.has_halo or layout.halo_value is None:
-        return
-    shape = [s.evaluate(dims) for s in operand.shape]
-    ranges = [
-        (-low, size + high)
-        for low, high, size in zip(layout.halo_low, layout.halo_high, shape, strict=True)
-    ]
-    grid = _grid(ranges)
-    outside: Any = False
-    for i, size in zip(grid, shape, strict=True):
-        outside = outside | (i < 0) | (i >= size)
-    offsets = np.broadcast_to(_offsets(layout, grid, dims), outside.shape)
-    buffer[offsets[outside]] = _scalar(layout.halo_value, operand.dtype)
-
-
-def _scalar(value: Scalar, dtype: DType) -> Any:
-    return np.asarray(value).astype(dtype.numpy_dtype)
 
 
 # -- boxes --------------------------------------------------------------------------
@@ -310,7 +179,7 @@ class _Run:
         extents = [a.size.evaluate(self.dims) for a in inner]
         names: dict[str, Any] = {**self.dims, **fixed}
         axes = (*self.kernel.outer, *inner)
-        grid = _grid([*self.box, *((0, e) for e in extents)])
+        grid = index_grid([*self.box, *((0, e) for e in extents)])
         names.update(zip((a.name for a in axes), grid, strict=True))
         self.shape = self.box_shape + tuple(extents)
         product = _summed_product(phase)
@@ -351,7 +220,7 @@ class _Run:
             case LoadLocal(_, local, index):
                 return self.locals[local][self._local_index(index, names)]
             case Constant(_, dtype, value):
-                return _scalar(value, dtype).reshape((1,) * rank)
+                return numpy_scalar(value, dtype).reshape((1,) * rank)
             case IndexValue(_, dtype, value):
                 index = np.asarray(evaluate_index(value, names), np.int64)
                 return index.astype(dtype.numpy_dtype).reshape(index.shape or (1,) * rank)
@@ -367,14 +236,14 @@ class _Run:
             beyond = (index[d] < 0) | (index[d] >= size)
             outside = beyond if outside is None else outside | beyond
             index[d] = np.clip(index[d], 0, max(size - 1, 0))
-        offsets = self._checked(_offsets(operand.layout, index, self.dims), load.operand)
+        offsets = self._checked(element_offsets(operand.layout, index, self.dims), load.operand)
         buffer = self.buffers[load.operand]
         if outside is not None and len(buffer) == 0:
             value = np.zeros(np.shape(offsets), buffer.dtype)
         else:
             value = buffer[offsets]
         if outside is not None and load.otherwise is not None:
-            value = np.where(outside, _scalar(load.otherwise, operand.dtype), value)
+            value = np.where(outside, numpy_scalar(load.otherwise, operand.dtype), value)
         return value.reshape(value.shape or (1,) * len(self.shape))
 
     def _checked(self, offsets: Any, operand: int) -> Any:
@@ -418,7 +287,9 @@ class _Run:
             size = operand.shape[d].evaluate(self.dims)
             inside = inside & (index[d] >= 0) & (index[d] < size)
             index[d] = np.clip(index[d], 0, max(size - 1, 0))
-        offsets = self._checked(_offsets(operand.layout, index, self.dims), store.operand)
+        offsets = self._checked(
+            element_offsets(operand.layout, index, self.dims), store.operand
+        )
         places = np.broadcast_to(offsets, self.shape)
         if store.bounded:
             value, places = value[inside], places[inside]
@@ -481,7 +352,7 @@ def combine(combiner: Combiner, left: Sequence[Any], right: Sequence[Any]) -> li
     values.update(zip(combiner.right, right, strict=True))
     for operation in combiner.body:
         if isinstance(operation, Constant):
-            values[operation.result] = _scalar(operation.value, operation.dtype)
+            values[operation.result] = numpy_scalar(operation.value, operation.dtype)
         else:
             arguments = [values[o] for o in operation.operands]
             values[operation.result] = apply(

@@ -8,7 +8,8 @@ import pytest
 
 from headrace.base.errors import HeadraceError
 from headrace.kernel import interp
-from headrace.kernel.interp import evaluate, pack_operand, unpack_operand
+from headrace.kernel.buffers import pack_operand, unpack_operand
+from headrace.kernel.interp import evaluate
 from headrace.kernel.text import parse_kernel
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from headrace.kernel.buffers import pack_operand
 from headrace.kernel.classify import classify
-from headrace.kernel.interp import evaluate, pack_operand
+from headrace.kernel.interp import evaluate
 from headrace.kernel.split import split
 from headrace.kernel.text import parse_kernel
 from headrace.kernel.verify import verify_kernel

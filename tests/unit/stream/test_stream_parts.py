@@ -13,8 +13,9 @@ from headrace.flow.layouts.halo import with_layouts
 from headrace.ir.model import Model
 from headrace.ir.passes import make_pass
 from headrace.ir.text import parse_module
+from headrace.kernel.buffers import unpack_operand
 from headrace.kernel.description import Operand, ordered_layout
-from headrace.kernel.interp import evaluate, unpack_operand
+from headrace.kernel.interp import evaluate
 from headrace.kernel.text import parse_kernel
 from headrace.kernel.verify import verify_kernel
 from headrace.pipeline import context, run_pass

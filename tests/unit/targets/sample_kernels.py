@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from headrace.kernel.buffers import pack_operand
 from headrace.kernel.description import Kernel, Operand
-from headrace.kernel.interp import evaluate, pack_operand
+from headrace.kernel.interp import evaluate
 from headrace.kernel.text import parse_kernel
 
 

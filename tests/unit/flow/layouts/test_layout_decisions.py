@@ -22,9 +22,10 @@ from headrace.ir.model import Model
 from headrace.ir.passes import make_pass
 from headrace.ir.text import parse_module
 from headrace.ir.types import dtype_of, shape_of, static_shape
+from headrace.kernel.buffers import pack_operand, unpack_operand
 from headrace.kernel.description import Operand, ordered_layout, panel_layout
 from headrace.kernel.dialect import BodyAttr, ExecuteOp
-from headrace.kernel.interp import evaluate, pack_operand, unpack_operand
+from headrace.kernel.interp import evaluate
 from headrace.kernel.target import LayoutWish
 from headrace.kernel.text import parse_kernel
 from headrace.kernel.verify import verify_kernel

@@ -11,6 +11,7 @@ from tests.unit.targets.cpu.harness import GENERIC, NATIVE, Linked
 from headrace.base.dtypes import BF16, F16, F32
 from headrace.base.errors import HeadraceError
 from headrace.base.symbols import as_expr, dim
+from headrace.kernel.buffers import pack_operand, unpack_operand
 from headrace.kernel.description import (
     Axis,
     Combiner,
@@ -28,7 +29,7 @@ from headrace.kernel.description import (
     panel_layout,
     transformed_shape,
 )
-from headrace.kernel.interp import evaluate, pack_operand, unpack_operand
+from headrace.kernel.interp import evaluate
 from headrace.kernel.target import LayoutWish
 from headrace.kernel.text import parse_kernel
 

@@ -10,8 +10,9 @@ from harness import GENERIC, NATIVE, Linked, copied
 from sample_kernels import LAYER_NORM_SYMBOLIC, MAX_POOL, SOFTMAX
 from test_cpu_math import UNARY
 
+from headrace.kernel.buffers import pack_operand
 from headrace.kernel.description import Kernel
-from headrace.kernel.interp import evaluate, pack_operand
+from headrace.kernel.interp import evaluate
 from headrace.kernel.text import parse_kernel
 from headrace.targets.cpu.ir_text import constant
 from headrace.targets.cpu.target import CpuTarget

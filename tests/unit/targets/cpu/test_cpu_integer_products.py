@@ -11,8 +11,9 @@ from tests.unit.targets.cpu.harness import GENERIC, NATIVE, Linked
 from tests.unit.targets.cpu.test_cpu_contract import with_wishes
 
 from headrace.base.dtypes import I8, I16, I32, UI8, DType
+from headrace.kernel.buffers import pack_operand, unpack_operand
 from headrace.kernel.description import Kernel, Operand
-from headrace.kernel.interp import evaluate, pack_operand, unpack_operand
+from headrace.kernel.interp import evaluate
 from headrace.kernel.text import parse_kernel
 from headrace.targets.cpu.target import make
 

@@ -7,7 +7,7 @@ import pytest
 from tests.unit.targets.cpu.harness import NATIVE, Linked
 from tests.unit.targets.cpu.test_cpu_contract import convolution, matmul, with_wishes
 
-from headrace.kernel.interp import pack_operand, unpack_operand
+from headrace.kernel.buffers import pack_operand, unpack_operand
 from headrace.kernel.text import parse_kernel
 
 EXACT = NATIVE.with_numerics("exact")

@@ -10,8 +10,9 @@ from test_triton_naive import needs_interpreter, needs_triton
 
 from headrace.base.bundle import split_code
 from headrace.base.exponent_codes import ExponentCodes, most_escapes
+from headrace.kernel.buffers import pack_operand
 from headrace.kernel.description import Kernel
-from headrace.kernel.interp import evaluate, pack_operand
+from headrace.kernel.interp import evaluate
 from headrace.kernel.text import parse_kernel, print_kernel
 from headrace.kernel.verify import verify_kernel
 from headrace.targets.triton import contract, naive, rows

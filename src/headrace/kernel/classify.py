@@ -14,7 +14,7 @@ from headrace.kernel.description import (
 )
 
 Family: TypeAlias = Literal[
-    "map", "gather", "reduce", "contract", "convolution", "window", "row"
+    "map", "gather", "reduce", "contract", "convolution", "window", "row", "loop"
 ]
 
 
@@ -28,7 +28,10 @@ def classify(kernel: Kernel) -> Family:
     - `window`: any other single reduction whose loads mix outer and reduction axes.
     - `reduce`: a single reduction, then maps over the same outer points.
     - `row`: several phases over rows: several reductions, or a map with inner axes.
+    - `loop`: phases that go round.
     """
+    if kernel.loops:
+        return "loop"
     reductions = [p for p in kernel.phases if p.reduction is not None]
     if len(reductions) > 1 or any(p.parallel for p in kernel.phases):
         return "row"

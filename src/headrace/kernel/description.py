@@ -2,7 +2,7 @@
 
 A kernel is a list of *phases* over one *outer* parallel domain. For every point of
 the outer domain the phases run in order; a phase may add inner parallel axes and
-reduction axes. What a phase computes is a straight line of scalar operations in SSA
+reduction axes. *Loops* let runs of phases go round (`loops.py`). What a phase computes is a straight line of scalar operations in SSA
 form; what it keeps is a *local* (one scalar per outer point, or an array over inner
 axes) or an element of an operand. No tiles, threads, vectors or memory spaces appear
 here: they are each target's own schedule.
@@ -32,6 +32,7 @@ from typing import Literal, TypeAlias, Union
 from headrace.base.dtypes import DType
 from headrace.base.exponent_codes import ExponentCodes
 from headrace.base.symbols import ONE, ZERO, Expr, as_expr, product
+from headrace.kernel.loops import Loop
 
 Access = Literal["ro", "wo", "rw"]
 Precision = Literal["ieee", "tf32"]
@@ -363,6 +364,8 @@ class Kernel:
         precision: of f32 factors where a phase sums products (`classify.contraction`):
             of `tf32` ten bits of the mantissa count, as in `kernel/shortened.py`; a target
             may keep more of them.
+        loops: runs of phases that go round, an outer one before those within; only where
+            there is no outer domain.
     """
 
     outer: tuple[Axis, ...]
@@ -371,6 +374,7 @@ class Kernel:
     phases: tuple[Phase, ...]
     dims: tuple[str, ...] = ()
     precision: Precision = "ieee"
+    loops: tuple[Loop, ...] = ()
 
     @cached_property
     def outer_size(self) -> Expr:

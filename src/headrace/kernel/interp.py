@@ -8,7 +8,7 @@ sum of products folds through `einsum`, so that whole models can be checked.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,6 +38,7 @@ from headrace.kernel.description import (
     Reduction,
     Store,
 )
+from headrace.kernel.loops import Loop, walk
 from headrace.kernel.scalars import apply
 from headrace.kernel.shortened import shortened
 
@@ -66,8 +67,7 @@ def evaluate(kernel: Kernel, buffers: Sequence[Any], dims: Mapping[str, int]) ->
     sizes = [a.size.evaluate(dims) for a in kernel.outer]
     for box in _boxes(kernel, sizes, dims):
         run = _Run(kernel, buffers, dims, box)
-        for phase in kernel.phases:
-            run.phase(phase)
+        walk(kernel, lambda n, run=run: run.phase(kernel.phases[n]), run.loop)
 
 
 # -- boxes --------------------------------------------------------------------------
@@ -163,6 +163,14 @@ class _Run:
             )
             for local in kernel.locals
         }
+
+    def loop(self, loop: Loop, trip: Callable[[], None]) -> None:
+        condition = self.buffers[loop.condition]
+        place = self.kernel.operands[loop.condition].layout.offset.evaluate(self.dims)
+        done = 0
+        while done != loop.most and condition[place]:
+            trip()
+            done += 1
 
     def phase(self, phase: Phase) -> None:
         if not phase.serial:

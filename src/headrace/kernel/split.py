@@ -46,7 +46,8 @@ def split(kernel: Kernel) -> Split | None:
     A fold with inner parallel axes is a piece, and those axes join its outer domain; phases
     over rows between two of these are one piece.
     """
-    if not any(x.shape for x in kernel.locals) or any(p.serial for p in kernel.phases):
+    serial = bool(kernel.loops) or any(p.serial for p in kernel.phases)
+    if serial or not any(x.shape for x in kernel.locals):
         return None
     runs = _runs(kernel.phases)
     if len(runs) < 2:

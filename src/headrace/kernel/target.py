@@ -195,6 +195,12 @@ class Target(Protocol):
         than copied there."""
         ...
 
+    @property
+    def loop_points(self) -> int:
+        """The most points that a trip of a loop may run through for the loop to be better
+        one kernel than dispatches; 0 where kernels with loops are not taken."""
+        ...
+
     def with_numerics(self, numerics: str) -> Target:
         """The same target that forms sums so (`NUMERICS`).
 

@@ -24,6 +24,19 @@ Softmax over rows, as printed::
       }
     }
 
+Phases that go round stand in a loop, which an i1 operand ends::
+
+    kernel() {
+      rw i : i32[]
+      rw goes_on : i1[]
+      while goes_on at_most 1024 likely 10 {
+        map() {
+          ...
+          store %v3 to goes_on[]
+        }
+      }
+    }
+
 Floats print so that they read back bit for bit: Python's shortest decimal form, `inf`,
 `-inf`, `nan`, and any other NaN as the 64 bits of a double in hexadecimal. A row-major
 layout is not printed. Two kernels compute the same bits when their texts are equal

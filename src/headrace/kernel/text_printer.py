@@ -6,7 +6,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from headrace.base.dtypes import DType
 from headrace.kernel.description import (
@@ -25,6 +25,7 @@ from headrace.kernel.description import (
     ScalarOperation,
     ordered_layout,
 )
+from headrace.kernel.loops import Loop, walk
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _NAN_BITS = 0x7FF8000000000000
@@ -163,7 +164,21 @@ def _kernel_text(kernel: Kernel) -> str:
     for local in kernel.locals:
         shape = _list(local.shape) if local.shape else ""
         lines.append(f"  local {_name(local.name)} : {local.dtype}{shape}")
-    for phase in kernel.phases:
-        lines += [f"  {line}" for line in _phase_lines(phase, kernel)]
+    indent = "  "
+
+    def phase(number: int) -> None:
+        lines.extend(indent + line for line in _phase_lines(kernel.phases[number], kernel))
+
+    def loop(loop: Loop, trip: Callable[[], None]) -> None:
+        nonlocal indent
+        most = "" if loop.most is None else f" at_most {loop.most}"
+        name = _name(kernel.operands[loop.condition].name)
+        lines.append(f"{indent}while {name}{most} likely {loop.likely} {{")
+        indent += "  "
+        trip()
+        indent = indent[:-2]
+        lines.append(f"{indent}}}")
+
+    walk(kernel, phase, loop)
     lines.append("}")
     return "\n".join(lines)

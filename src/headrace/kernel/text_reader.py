@@ -32,6 +32,7 @@ from headrace.kernel.description import (
     Store,
     ordered_layout,
 )
+from headrace.kernel.loops import Loop
 from headrace.kernel.text_printer import simple_combiner
 
 _TOKEN = re.compile(
@@ -238,14 +239,39 @@ def read_kernel(text: str, start: int) -> tuple[Kernel, int]:
         locals_.append(Local(name, dtype, shape))
     body = _BodyReader(reader, operands, locals_)
     phases: list[Phase] = []
-    while reader.peek() in ("map", "reduce", "serial"):
-        phases.append(body.phase())
+    loops: list[Loop] = []
+    _read_phases(body, phases, loops)
     if reader.peek() != "}":
         raise reader.wrong("'}'")
     # Not `expect`: what follows the kernel is not ours to tokenise.
     end = reader.at + 1
-    made = Kernel(outer, tuple(operands), tuple(locals_), tuple(phases), dims, precision)  # pyright: ignore[reportArgumentType]
+    made = Kernel(
+        outer,
+        tuple(operands),
+        tuple(locals_),
+        tuple(phases),
+        dims,
+        precision,  # pyright: ignore[reportArgumentType]
+        tuple(loops),
+    )
     return made, end
+
+
+def _read_phases(body: _BodyReader, phases: list[Phase], loops: list[Loop]) -> None:
+    reader = body.reader
+    while reader.peek() in ("map", "reduce", "serial", "while"):
+        if not reader.accept("while"):
+            phases.append(body.phase())
+            continue
+        first, place = len(phases), len(loops)
+        condition = body.operand()
+        most = reader.integer() if reader.accept("at_most") else None
+        reader.expect("likely")
+        likely = reader.integer()
+        reader.expect("{")
+        _read_phases(body, phases, loops)
+        reader.expect("}")
+        loops.insert(place, Loop(first, len(phases), condition, most, likely))
 
 
 def _read_axes(reader: _Reader) -> tuple[Axis, ...]:
@@ -280,6 +306,7 @@ _LAYOUT_STOPS = (
     "map",
     "reduce",
     "serial",
+    "while",
     "halo",
     "value",
     "transform",
@@ -324,7 +351,7 @@ class _BodyReader:
         self.operands = {o.name: n for n, o in enumerate(operands)}
         self.locals = {local.name: local.dtype for local in locals_}
 
-    def _operand(self) -> int:
+    def operand(self) -> int:
         start, name = self.reader.at, self.reader.word()
         if name not in self.operands:
             raise KernelTextError(f"there is no operand '{name}'", start)
@@ -370,7 +397,7 @@ class _BodyReader:
             return Store(reader.word(), local, index)
         value = reader.word()
         reader.expect("to")
-        operand, index = self._operand(), reader.exprs()
+        operand, index = self.operand(), reader.exprs()
         bounded = reader.integers() if reader.accept("bounded") else ()
         return Store(value, operand, index, bounded)
 
@@ -380,7 +407,7 @@ class _BodyReader:
         reader.expect("=")
         kind = reader.word("an operation")
         if kind == "load":
-            operand, index = self._operand(), reader.exprs()
+            operand, index = self.operand(), reader.exprs()
             bounded = reader.integers() if reader.accept("bounded") else ()
             otherwise = reader.scalar() if reader.accept("otherwise") else None
             return Load(result, operand, index, bounded, otherwise)

@@ -24,6 +24,7 @@ from headrace.kernel.description import (
     ScalarOperation,
     Store,
 )
+from headrace.kernel.loops import loop_problems
 from headrace.kernel.scalars import MEANINGS
 
 _BINARY = (
@@ -86,7 +87,7 @@ class _Checker:
             self._phase(phase, f"phase {n}")
         for n in kernel.outputs:
             self._coverage(n)
-        return self.found
+        return self.found + loop_problems(kernel)
 
     # -- declarations -----------------------------------------------------------------
 
@@ -375,7 +376,7 @@ class _Checker:
     def _coverage(self, n: int) -> None:
         operand = self.kernel.operands[n]
         counts = self.stored.get(n)
-        if not counts:
+        if counts is None:
             self.wrong(f"operand '{operand.name}' is never written")
             return
         total = sum(counts, ZERO)

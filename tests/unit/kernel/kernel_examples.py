@@ -137,7 +137,93 @@ kernel(%d0 = 2, %d1 = 3) {
 }
 """
 
+# Rows of w are folded by x, again and again: h = tanh(x w + h), n times; n counts down.
+LOOP = """
+kernel() {
+  ro w : f32[3, 5]
+  rw h : f32[5]
+  rw n : i32[]
+  rw goes_on : i1[]
+  local fold : f32[5]
+  while goes_on at_most 4 likely 4 {
+    reduce(%d0 = 5, %r0 = 3) {
+      %v0 = load w[%r0, %d0]
+      %v1 = load h[%r0]
+      %v2 = multiply(%v0, %v1) : f32
+      fold %v2 from 0.0 with add into fold
+    }
+    map(%d0 = 5) {
+      %v0 = read fold[%d0]
+      %v1 = load h[%d0]
+      %v2 = add(%v0, %v1) : f32
+      %v3 = tanh(%v2) : f32
+      store %v3 to h[%d0]
+    }
+    map() {
+      %v0 = load n[]
+      %v1 = constant 1 : i32
+      %v2 = subtract(%v0, %v1) : i32
+      %v3 = constant 0 : i32
+      %v4 = compare GT(%v2, %v3) : i1
+      store %v2 to n[]
+      store %v4 to goes_on[]
+    }
+  }
+}
+"""
+
+# How often 2 goes into each of the numbers i .. 1 in turn, summed.
+NESTED = """
+kernel() {
+  rw i : i64[]
+  rw total : i64[]
+  wo rest : i64[]
+  rw more : i1[]
+  wo even : i1[]
+  while more at_most 100 likely 10 {
+    map() {
+      %v0 = load i[]
+      store %v0 to rest[]
+    }
+    map() {
+      %v0 = load rest[]
+      %v1 = constant 1 : i64
+      %v2 = and(%v0, %v1) : i64
+      %v3 = constant 0 : i64
+      %v4 = compare EQ(%v2, %v3) : i1
+      store %v4 to even[]
+    }
+    while even likely 2 {
+      map() {
+        %v0 = load rest[]
+        %v1 = constant 1 : i64
+        %v2 = shift_right_arithmetic(%v0, %v1) : i64
+        %v3 = load total[]
+        %v4 = add(%v3, %v1) : i64
+        %v5 = and(%v2, %v1) : i64
+        %v6 = constant 0 : i64
+        %v7 = compare EQ(%v5, %v6) : i1
+        store %v2 to rest[]
+        store %v4 to total[]
+        store %v7 to even[]
+      }
+    }
+    map() {
+      %v0 = load i[]
+      %v1 = constant 1 : i64
+      %v2 = subtract(%v0, %v1) : i64
+      %v3 = constant 0 : i64
+      %v4 = compare GT(%v2, %v3) : i1
+      store %v2 to i[]
+      store %v4 to more[]
+    }
+  }
+}
+"""
+
 ALL = {
+    "loop": LOOP,
+    "nested": NESTED,
     "softmax": SOFTMAX,
     "convolution": CONVOLUTION,
     "argmax": ARGMAX,

@@ -97,3 +97,23 @@ def test_a_read_outside_is_an_error():
     text = examples.PADDED.replace("load x[%d0, %d1]", "load x[%d0, %d1 + 2]")
     with pytest.raises(HeadraceError, match="operand 'x'"):
         run(text, [random(2, 3)])
+
+
+@pytest.mark.parametrize(("count", "goes_on"), [(3, True), (9, True), (2, False)])
+def test_a_loop_ends_by_its_condition_or_after_most_trips(count, goes_on):
+    w, h = random(3, 5), random(5)
+    state = [w.reshape(-1), h.copy(), np.array([count], np.int32), np.array([goes_on])]
+    evaluate(parse_kernel(examples.LOOP), state, {})
+    trips = min(count, 4) if goes_on else 0
+    for _ in range(trips):
+        h = np.tanh(h[:3] @ w + h)
+    np.testing.assert_allclose(state[1], h, rtol=1e-5)
+    assert state[2] == count - trips
+    assert state[3] == (goes_on and count > 4)
+
+
+def test_loops_nest():
+    state = [np.array([n], np.int64) for n in (12, 0, 0)] + [np.array([True]), np.array([True])]
+    evaluate(parse_kernel(examples.NESTED), state, {})
+    assert state[1] == 6 + 3 + 1
+    assert state[0] == 0

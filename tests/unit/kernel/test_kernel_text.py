@@ -44,6 +44,7 @@ FAMILIES = {
     "gather": "gather",
     "variance": "row",
     "padded": "map",
+    "loop": "loop",
 }
 
 

@@ -26,7 +26,8 @@ class Sample:
     Attributes:
         dims: values of the named dimensions for runs.
         ranges: low and high (exclusive for integers) per operand, where the default
-            (-2 to 2; integers -100 to 100) does not fit.
+            (-2 to 2; integers -100 to 100; of booleans the high one is how often they hold)
+            does not fit.
         tolerance: relative to the largest expected magnitude.
     """
 
@@ -59,7 +60,7 @@ class Sample:
     def _values(self, rng: Any, operand: Operand, shape: tuple[int, ...]) -> Any:
         dtype = operand.dtype
         if dtype.kind == "bool":
-            return rng.random(shape) < 0.5
+            return rng.random(shape) < self.ranges.get(operand.name, (0.0, 0.5))[1]
         if dtype.is_integer:
             low, high = self.ranges.get(operand.name, (-100, 100))
             if dtype.kind == "unsigned":

@@ -31,6 +31,10 @@ from headrace.kernel.lanes import scalar as scalars
 from headrace.kernel.lanes.indices import UNBOUNDED, Indices
 from headrace.kernel.lanes.machine import Machine, MachineType, Value, compute_type, raw_type
 from headrace.kernel.lanes.scalar import Scalar
+from headrace.kernel.loops import Loop, walk
+
+_NO_LIMIT = (1 << 31) - 1
+"""Trips of a loop within another: far more than it is taken for."""
 
 
 def lane_count(kernel: Kernel) -> Expr:
@@ -164,9 +168,17 @@ class Lowering:
             outer, self._coordinates(lane, [a.size for a in outer]), strict=True
         ):
             self._bind_axis(axis, value)
-        for phase in self.kernel.phases:
-            self._phase(phase)
+
+        def one(number: int) -> None:
+            self._phase(self.kernel.phases[number])
             self.machine.phase_end()
+
+        walk(self.kernel, one, self._go_round)
+
+    def _go_round(self, loop: Loop, trip: Callable[[], None]) -> None:
+        most = self.indices.constant(_NO_LIMIT if loop.most is None else loop.most)
+        offset = self.indices.value(self.kernel.operands[loop.condition].layout.offset)
+        self.machine.repeat(most, loop.condition, offset, trip)
 
     def _phase(self, phase: Phase) -> None:
         outside_names, outside_ranges = dict(self.indices.names), dict(self.indices.ranges)

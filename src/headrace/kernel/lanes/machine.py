@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, Union
 
 from headrace.base.dtypes import DType
+from headrace.kernel.lanes.unknown import unknown_operation
 
 MachineType = Literal["bool", "i32", "u32", "i64", "u64", "f32", "f64"]
 Number: TypeAlias = Union["Value", int, float]
@@ -203,6 +204,13 @@ class Machine(ABC):
     @abstractmethod
     def loop(self, count: Value, body: Callable[[Value], None]) -> None:
         """Runs `body(0)`, `body(1)`, ... `count` times; the count is equal for all lanes."""
+
+    def repeat(
+        self, most: Value, binding: int, offset: Value, trip: Callable[[], None]
+    ) -> None:
+        """Runs `trip` while the boolean at an offset, read before each, holds; at most so
+        often. Only where a single lane runs."""
+        raise unknown_operation("while", "any")
 
     @abstractmethod
     def guarded(self, mask: Value, body: Callable[[], None]) -> None:

@@ -508,6 +508,29 @@ class Function:
             for s, e in zip(initial, returned, strict=True)
         ]
 
+    def repeat(
+        self, goes_on: Callable[[], Value], most: int | None, trip: Callable[[], None]
+    ) -> None:
+        """Runs `trip` while `goes_on`, asked before each, holds; at most so often."""
+        before, head = self._block, self._next("repeat")
+        inside, exit_ = self._next("trip"), self._next("after")
+        self.statement(f"br label %{head}")
+        self._label(head)
+        count = Value("i64", "%" + self._next("i"))
+        phi_line = len(self._lines)
+        self._lines.append("")
+        test = goes_on()
+        if most is not None:
+            test = self.binary("and", test, self.compare("ult", count, most))
+        self.statement(f"br {test}, label %{inside}, label %{exit_}")
+        self._label(inside)
+        trip()
+        following = self.add(count, 1)
+        phi = f"phi i64 [0, %{before}], [{following.text}, %{self._block}]"
+        self._lines[phi_line] = f"  {count.text} = {phi}"
+        self.statement(f"br label %{head}")
+        self._label(exit_)
+
     def branch(
         self,
         condition: Value,

@@ -172,7 +172,7 @@ def inner_choice(nest: Nest, machine: Machine) -> Choice:
             width = natural_lanes((phase,), machine)
             while axis.size.is_constant and width > max(1, axis.size.value):
                 width //= 2
-            if width == 1 or not _independent(phase):
+            if width == 1 or phase.serial or not _independent(phase):
                 continue
             cost = phase_cost(phase, axis.name, width) / _mean_lanes(axis.size, width)
             if cost < best[0]:

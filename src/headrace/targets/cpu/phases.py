@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from headrace.base.dtypes import DType
 from headrace.base.symbols import product
 from headrace.kernel.description import Axis, Combiner, Compute, Constant, IndexValue
+from headrace.kernel.loops import Loop, walk
 from headrace.targets.cpu import elementwise
 from headrace.targets.cpu.entry import divide
 from headrace.targets.cpu.ir_text import Value, constant, integer, vector_type, width_of
 from headrace.targets.cpu.memory import MemoryEmitter
-from headrace.targets.cpu.nest import NestPhase, Read, axis_ranges
+from headrace.targets.cpu.nest import Access, NestPhase, Read, axis_ranges
 from headrace.targets.cpu.offsets import Context, Typed
 from headrace.targets.cpu.schedule import widths_for
 from headrace.targets.cpu.storage import (
@@ -31,9 +32,19 @@ class PhaseEmitter(MemoryEmitter):
 
     def _point(self, context: Context) -> None:
         self._registers = {}
-        for phase, inner in zip(self._nest.phases, self._schedule.inner, strict=True):
+
+        def one(number: int) -> None:
+            phase = self._nest.phases[number]
             self._ranges.update(axis_ranges(phase.axes))
-            self._parallel(context, phase, inner, list(phase.parallel))
+            self._parallel(context, phase, self._schedule.inner[number], list(phase.parallel))
+
+        def loop(loop: Loop, trip: Callable[[], None]) -> None:
+            operand = self._kernel.operands[loop.condition]
+            place = Access(loop.condition, operand.layout.offset)
+            read = Read("", place, operand.dtype)
+            self._f.repeat(lambda: self._read(context, {}, read).value, loop.most, trip)
+
+        walk(self._kernel, one, loop)
 
     def _parallel(
         self,

@@ -9,7 +9,16 @@ from typing import Any
 
 from headrace.kernel.description import Kernel
 from headrace.kernel.target import Code, LayoutWish, Specialisation
-from headrace.targets.cpu import attention, contract, naive, row, transpose, window, winograd
+from headrace.targets.cpu import (
+    attention,
+    contract,
+    loop,
+    naive,
+    row,
+    transpose,
+    window,
+    winograd,
+)
 from headrace.targets.cpu import map as map_family
 from headrace.targets.cpu.choices import contract_problem, window_problem, winograd_problem
 from headrace.targets.cpu.compile import compile_ir
@@ -36,7 +45,10 @@ FAMILIES: tuple[Family, ...] = (
 
 
 def _families(kernel: Kernel) -> tuple[Family, ...]:
-    """What is tried: of phases in a set order only the naive family knows."""
+    """What is tried: of loops only their family knows, of phases in a set order only the
+    naive one."""
+    if kernel.loops:
+        return (loop,)
     return (naive,) if any(p.serial for p in kernel.phases) else FAMILIES
 
 
@@ -96,6 +108,11 @@ class CpuTarget:
     def emplaces_parts(self) -> bool:
         """See `Target.emplaces_parts`."""
         return True
+
+    @property
+    def loop_points(self) -> int:
+        """See `Target.loop_points`. Measured: see docs/measured/cpu.md."""
+        return 1 << 16
 
     def with_numerics(self, numerics: str) -> CpuTarget:
         """See `Target`; `exact` adds in order."""

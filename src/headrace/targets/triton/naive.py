@@ -7,6 +7,7 @@ dimensions, all 32 bits. A cubin takes two trailing null pointers after them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.base.dtypes import BY_NAME
@@ -21,7 +22,9 @@ from headrace.targets.triton.source import (
     FIRST_WORKGROUP,
     IMPORTS,
     LANES,
+    TRITON_NAMES,
     SourceWriter,
+    Text,
     packed_operands,
 )
 
@@ -72,11 +75,33 @@ class _Writer(SourceWriter):
         self.orders_memory = bool(self.arrays) or again
         self._scratch = Scratch(self, len(kernel.operands), kernel, self.arrays)
 
+    def repeat(
+        self, most: Value, binding: int, offset: Value, trip: Callable[[], None]
+    ) -> None:
+        kind = TRITON_NAMES[self.index_type]
+        trips, limit, place = (
+            self._define(f"tl.full((), {n}, {kind})", block=False).name
+            for n in (0, _scalar(most), _scalar(offset))
+        )
+        goes_on = f"tl.load(p{binding} + {place}) != 0"
+        more = self._define(goes_on, block=False).name
+        self._line(f"while {more} & ({trips} < {limit}):")
+        self._depth += 1
+        trip()
+        self._line(f"{trips} += 1")
+        self._line(f"{more} = {goes_on}")
+        self._depth -= 1
+
     def load_array(self, name: str, offset: Value) -> Value:
         return self._scratch.load(name, offset)
 
     def store_array(self, name: str, offset: Value, value: Value) -> None:
         self._scratch.store(name, offset, value)
+
+
+def _scalar(value: Value) -> str:
+    text: Text = value.handle
+    return text.name if text.number is None else str(text.number)
 
 
 def generate(name: str, kernel: Kernel) -> TritonSource:

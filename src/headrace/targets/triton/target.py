@@ -100,6 +100,11 @@ class TritonTarget:
         """Not measured yet."""
         return False
 
+    @property
+    def loop_points(self) -> int:
+        """See `Target.loop_points`. Not measured yet."""
+        return 0
+
     def with_numerics(self, numerics: str) -> TritonTarget:
         """See `Target`; there is `fast` only."""
         without_exact_numerics(self.name, numerics)

@@ -320,7 +320,12 @@ class ShaderBuilder(Machine):
     def write(self, variable: Any, value: Value) -> None:
         self.instruct("OpStore", variable[0], value.handle)
 
-    def loop(self, count: Value, body: Callable[[Value], None]) -> None:
+    def loop(
+        self,
+        count: Value,
+        body: Callable[[Value], None],
+        goes_on: Callable[[], Value] | None = None,
+    ) -> None:
         before = self._block
         header, check, inside, again, after = (self.module.id() for _ in range(5))
         counter, following = self.module.id(), self.module.id()
@@ -334,7 +339,9 @@ class ShaderBuilder(Machine):
         self.instruct("OpBranch", check)
         self._label(check)
         value = Value(self, self.index_type, counter)
-        self.instruct("OpBranchConditional", value.lt(count).handle, inside, after)
+        more = value.lt(count)
+        more = more if goes_on is None else more & goes_on()
+        self.instruct("OpBranchConditional", more.handle, inside, after)
         self._label(inside)
         body(value)
         self.instruct("OpBranch", again)

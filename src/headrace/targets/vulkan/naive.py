@@ -7,6 +7,8 @@ neighbouring lanes touch neighbouring words.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from headrace.base.dtypes import BY_NAME
 from headrace.base.symbols import ONE, Expr, ceildiv, minimum, product
 from headrace.kernel.description import Kernel, Local
@@ -62,6 +64,14 @@ class _Shader(ShaderBuilder):
         else:
             self.start(group[1] * Indices(self, kernel.dims).value(x) + group[0])
         self._scratch = Scratch(self, len(kernel.operands), kernel, scratch)
+
+    def repeat(
+        self, most: Value, binding: int, offset: Value, trip: Callable[[], None]
+    ) -> None:
+        def goes_on() -> Value:
+            return self.load(binding, offset, None, self.constant("u32", 0)).ne(0)
+
+        self.loop(most, lambda _: trip(), goes_on)
 
     def load_array(self, name: str, offset: Value) -> Value:
         if name in self._scratch:

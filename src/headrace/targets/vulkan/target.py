@@ -67,6 +67,11 @@ class VulkanTarget:
         """Not measured yet."""
         return False
 
+    @property
+    def loop_points(self) -> int:
+        """See `Target.loop_points`. Not measured yet."""
+        return 0
+
     def with_numerics(self, numerics: str) -> VulkanTarget:
         """See `Target`; there is `fast` only."""
         without_exact_numerics(self.name, numerics)
@@ -78,7 +83,8 @@ class VulkanTarget:
 
     def translate(self, name: str, kernel: Kernel) -> Code:
         """See `Target.translate`: a variant of each family that knows the kernel."""
-        families = () if any(p.serial for p in kernel.phases) else FAMILIES
+        plain = not kernel.loops and not any(p.serial for p in kernel.phases)
+        families = FAMILIES if plain else ()
         made = [family.translate(name, kernel) for family in (*families, naive)]
         first, *others = _reachable(
             [variant for code in made if code is not None for variant in (code, *code.others)]

@@ -107,6 +107,15 @@ class NumpyMachine(Machine):
         for i in range(int(counts[0])):
             body(self.constant(self.index_type, i))
 
+    def repeat(
+        self, most: Value, binding: int, offset: Value, trip: Callable[[], None]
+    ) -> None:
+        zero = self.constant("u32", 0)
+        left = int(np.unique(most.handle)[0])
+        while left and self.load(binding, offset, None, zero).handle.any():
+            trip()
+            left -= 1
+
     def guarded(self, mask: Value, body: Callable[[], None]) -> None:
         self.masks.append(mask.handle)
         body()

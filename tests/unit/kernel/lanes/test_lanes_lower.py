@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from loop_kernels import LOOPS
 from numpy_machine import run
 from sample_kernels import SAMPLES, Sample, assert_close
 
@@ -10,7 +11,7 @@ from headrace.kernel.lanes.lower import lane_count
 from headrace.kernel.text import parse_kernel
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: s.name)
+@pytest.mark.parametrize("sample", [*SAMPLES, *LOOPS], ids=lambda s: s.name)
 def test_lanes_compute_what_the_kernel_means(sample: Sample) -> None:
     buffers = sample.buffers()
     expected = sample.expected(buffers)

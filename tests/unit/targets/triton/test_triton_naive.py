@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from loop_kernels import LOOPS
 from sample_kernels import SAMPLES, Sample, assert_close
 
 from headrace.base.bundle import split_code
@@ -19,9 +20,10 @@ from headrace.targets.triton import compile as compilation
 from headrace.targets.triton.naive import generate
 from headrace.targets.triton.target import make
 
-BY_NAME = {s.name: s for s in SAMPLES}
+EVERY = (*SAMPLES, *LOOPS)
+BY_NAME = {s.name: s for s in EVERY}
 HANDFUL = ("matmul", "convolution_halo", "softmax", "layer_norm_symbolic", "casts", "gather")
-REST = tuple(s.name for s in SAMPLES if s.name not in HANDFUL)
+REST = tuple(s.name for s in EVERY if s.name not in HANDFUL)
 SLOW_IN_INTERPRETER = ("wide_locals", "elementary")
 
 needs_triton = pytest.mark.skipif(
@@ -87,7 +89,7 @@ def test_compiles_every_sample(target: str, name: str) -> None:
         pytest.param(s.name, marks=pytest.mark.slow)
         if s.name in SLOW_IN_INTERPRETER
         else s.name
-        for s in SAMPLES
+        for s in EVERY
     ],
 )
 @pytest.mark.filterwarnings("ignore")

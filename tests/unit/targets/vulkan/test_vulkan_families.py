@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from loop_kernels import LOOPS
 from sample_kernels import SAMPLES, Sample, assert_close
 from spirv_validator import validate
 from vulkan_device import run_code
@@ -68,7 +69,7 @@ PRODUCTS = [
     Sample("no depth to speak of", matmul(20, 3, 20)),
 ]
 OWN = [Sample("long indices", LONG_INDICES)]
-EVERY = [*SAMPLES, *PRODUCTS, *OWN]
+EVERY = [*SAMPLES, *LOOPS, *PRODUCTS, *OWN]
 
 
 @pytest.mark.parametrize("sample", EVERY, ids=lambda s: s.name)
@@ -92,7 +93,7 @@ def _check(sample: Sample, code, folder: Path) -> None:
 
 
 @needs_device
-@pytest.mark.parametrize("sample", [*SAMPLES, *OWN], ids=lambda s: s.name)
+@pytest.mark.parametrize("sample", [*SAMPLES, *LOOPS, *OWN], ids=lambda s: s.name)
 def test_naive_kernels_compute_what_they_mean(sample: Sample, tmp_path: Path) -> None:
     _check(sample, naive.translate("k", sample.kernel), tmp_path)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from loop_kernels import LOOPS
 from sample_kernels import SAMPLES, Sample
 from spirv_validator import validate
 
@@ -19,7 +20,7 @@ from headrace.targets.vulkan.target import make
 BY_NAME = {s.name: s for s in SAMPLES}
 
 
-@pytest.mark.parametrize("sample", SAMPLES, ids=lambda s: s.name)
+@pytest.mark.parametrize("sample", [*SAMPLES, *LOOPS], ids=lambda s: s.name)
 def test_every_sample_validates(sample: Sample, tmp_path: Path) -> None:
     code = naive.translate("main_dispatch_0", sample.kernel)
     assert validate(code.data, tmp_path) == ""

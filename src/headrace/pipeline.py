@@ -94,6 +94,7 @@ STEPS = (
     Step("stream", "stream-elide-copies{state=true}", "state that no dispatch could write over", _OPTIMISED),
     Step("stream", "stream-inline-calls", "branches and loops become blocks of their function"),
     Step("stream", "stream-carry-in-place", "a trip writes over what the one before left", _OPTIMISED),
+    Step("stream", "stream-compile-loops", "a small loop is one dispatch, once what it carries stays in place", _OPTIMISED, per_class=True),
     Step("stream", "stream-pack-dispatch-operands", "interfaces take 32-bit constants only"),
     Step(
         "hal", "hal-materialize-interfaces",

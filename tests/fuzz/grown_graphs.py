@@ -531,7 +531,8 @@ def _next(g: _Growth, rng: Any, value: SSAValue, alike: list[SSAValue]) -> SSAVa
 
 
 LOOPS_FROM = 10_000
-"""Graphs from this number on have loops among their steps; those before stay what they were."""
+"""Graphs from this number on have loops among their steps; those before stay what they were.
+The odd ones bound their dimensions, so that small loops are known to be small."""
 
 
 def _steps_of(seed: int) -> list[Step]:
@@ -576,6 +577,8 @@ def grow(seed: int, steps: Sequence[int]) -> Grown:
     function.properties["res_attrs"] = _names("y", len(results))
     model = Model(ModuleOp([function]), growth.parameters, f"grown {seed}")
     inputs = [_values(rng, k, [s.evaluate(dims) for s in shape]) for k, shape in kinds]
+    if seed >= LOOPS_FROM and seed % 2:
+        model.dimension_ranges.update({name: (1, 8) for name in dims})
     return Grown(model, inputs, dims)
 
 

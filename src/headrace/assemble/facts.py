@@ -7,6 +7,7 @@ import math
 from headrace.artifact import schema
 from headrace.base.symbols import ZERO, Expr, product
 from headrace.kernel.description import Compute, Kernel, Load
+from headrace.kernel.loops import likely_runs
 
 
 def slice_step(executable: schema.Executable, binding: int) -> int:
@@ -25,10 +26,13 @@ def slice_step(executable: schema.Executable, binding: int) -> int:
 def gathered_row_bytes(kernel: Kernel, number: int) -> int:
     """Bytes of the rows a kernel gathers from an operand by data; 0 where it reads otherwise.
 
+    A kernel that loops makes its indices itself: nobody can fetch rows before it runs.
     Rows are contiguous runs along all dimensions but the first, of a table that is
     row-major: only then a row can be fetched where it stands.
     """
     operand = kernel.operands[number]
+    if kernel.loops:
+        return 0
     if operand.access != "ro" or len(operand.shape) < 2:
         return 0
     row = product(operand.shape[1:])
@@ -49,8 +53,8 @@ def gathered_row_bytes(kernel: Kernel, number: int) -> int:
 def operation_count(kernel: Kernel) -> Expr:
     """Scalar operations of one dispatch; a multiplication that is summed counts as one."""
     total = ZERO
-    for phase in kernel.phases:
-        points = kernel.outer_size
+    for number, phase in enumerate(kernel.phases):
+        points = kernel.outer_size * likely_runs(kernel, number)
         for axis in (*phase.parallel, *phase.reduction_axes):
             points = points * axis.size
         computed = sum(isinstance(op, Compute) for op in phase.body)

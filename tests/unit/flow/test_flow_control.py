@@ -157,16 +157,21 @@ def test_the_cpu_runs_branches_and_loops(tmp_path: Path, level: int, branch: boo
             )
 
 
-def test_a_loop_that_counts_weighs_by_its_trips(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("level", "trips"), [(0, 5), (2, 1)])
+def test_a_loop_that_counts_weighs_by_its_trips(tmp_path: Path, level: int, trips: int) -> None:
+    """One of so little work is a single dispatch, which weighs five times and copies too."""
     path = tmp_path / "loop.hrx"
     model = counted(limit_of_five, False)
     (loop,) = [op for op in model.ir.walk() if op.name == "tensor.while"]
     loop.properties["trip_count"] = exprs_attr([5])
-    api.compile(model, path)
+    api.compile(model, path, level=level)
     with api.load(path) as module:
         (program,) = module.artifact.module.programs
         (only,) = [c for c in program.functions[0].body.commands if hasattr(c, "trip_count")]
-        assert only.trip_count.value == 5
+        assert only.trip_count.value == trips
+        work = [c.operations.value for c in only.body.commands if hasattr(c, "operations")]
+        copied = N * N if level else 0
+        assert sum(work) * trips == 5 * (1 + N**3 + N * N + 1 + copied)
 
 
 def test_what_breaks_the_rules_is_refused() -> None:

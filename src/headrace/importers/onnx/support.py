@@ -14,6 +14,11 @@ from headrace.importers.onnx.registry import find_handler
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
+_BLOCKED = "com.microsoft.nchwc."
+_BLOCKED_HELP = (
+    "onnxruntime wrote the model for one machine: save it with the level ORT_ENABLE_EXTENDED"
+)
+
 
 def check_operators(
     model: ModelProto, functions: FunctionTable, opsets: Mapping[str, int], file_name: str
@@ -40,7 +45,11 @@ def check_operators(
                 f"ONNX operator '{name}' {version} is not supported, used {times}",
                 tuple(places),
                 (f"{len(missing)} of {len(kinds)} operator kinds in this model are missing",),
-                ("docs/howto/add-onnx-op.md adds one",),
+                (
+                    _BLOCKED_HELP
+                    if name.startswith(_BLOCKED)
+                    else "docs/howto/add-onnx-op.md adds one",
+                ),
             )
         )
     problems.raise_if_any()

@@ -142,6 +142,7 @@ def eye_like(c: NodeContext) -> SSAValue:
     return c.build.convert(c.build.compare("EQ", columns, shifted), kind or c.dtype(0))
 
 
+@onnx_op("Trilu", domain="com.microsoft")
 @onnx_op("Trilu")
 def trilu(c: NodeContext) -> SSAValue:
     """The upper (or lower) triangle, zero elsewhere."""

@@ -13,6 +13,7 @@ from headrace.ir.types import dtype_of, shape_of
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}  # spelled so before opset 20
 
 
+@onnx_op("GridSample", domain="com.microsoft")
 @onnx_op("GridSample")
 def grid_sample(c: NodeContext) -> SSAValue:
     """Coordinates run from -1 to 1 over the corners' centres (`align_corners`) or edges.

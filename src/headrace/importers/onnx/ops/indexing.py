@@ -177,6 +177,7 @@ def take_along(c: NodeContext, x: SSAValue, indices: SSAValue, axis: int) -> SSA
     )
 
 
+@onnx_op("GatherND", domain="com.microsoft")
 @onnx_op("GatherND")
 def gather_nd(c: NodeContext) -> SSAValue:
     """The last dimension of `indices` holds positions in the dimensions after the batch."""

@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 from xdsl.ir import SSAValue
 
 from headrace.base.dtypes import F32, I32, I64
+from headrace.base.symbols import Expr
 from headrace.importers.onnx.context import NodeContext
 from headrace.importers.onnx.ops.activation import gelu_of, hard_sigmoid_of
 from headrace.importers.onnx.ops.contraction import gemm_values, matmul_values
 from headrace.importers.onnx.ops.convolution import convolved, with_bias
 from headrace.importers.onnx.ops.normalization import normalised
+from headrace.importers.onnx.ops.quantization import rankless
 from headrace.importers.onnx.registry import onnx_op
 from headrace.ir.types import dtype_of, shape_of
 
@@ -120,16 +122,14 @@ def quick_gelu(c: NodeContext) -> SSAValue:
 # -- normalisations -------------------------------------------------------------------------
 
 
-def _scaled(c: NodeContext, x: SSAValue, gamma: int, beta: int | None) -> SSAValue:
-    """x * gamma + beta, which are inputs and belong to the last dimension."""
-    x = c.binary("multiply", x, c.build.convert(c.data(gamma), dtype_of(x)))
-    if beta is None or not c.has(beta):
-        return x
-    return c.binary("add", x, c.build.convert(c.data(beta), dtype_of(x)))
+def _scaled(c: NodeContext, x: SSAValue, gamma: SSAValue, beta: SSAValue | None) -> SSAValue:
+    """x * gamma + beta, which belong to the last dimension."""
+    x = c.binary("multiply", x, c.build.convert(gamma, dtype_of(x)))
+    return x if beta is None else c.binary("add", x, c.build.convert(beta, dtype_of(x)))
 
 
 def _layer_normalised(
-    c: NodeContext, total: SSAValue, gamma: int, beta: int | None
+    c: NodeContext, total: SSAValue, gamma: SSAValue, beta: SSAValue | None
 ) -> list[SSAValue]:
     """The layer normalisation of the last dimension, the mean and 1 / deviation, in f32."""
     b, kind = c.build, dtype_of(total)
@@ -141,7 +141,7 @@ def _layer_normalised(
     return [b.convert(_scaled(c, made, gamma, beta), kind), mean, inverse]
 
 
-def _root_normalised(c: NodeContext, total: SSAValue, gamma: int) -> list[SSAValue]:
+def _root_normalised(c: NodeContext, total: SSAValue, gamma: SSAValue) -> list[SSAValue]:
     """x over the root of its mean square; the mean and 1 / root, in f32."""
     b, kind = c.build, dtype_of(total)
     wide = b.convert(total, F32) if kind.bits < 32 else total
@@ -162,24 +162,58 @@ def skip_layer_normalization(c: NodeContext) -> list[SSAValue]:
     total = c.binary("add", c.data(0), c.data(1))
     if c.has(bias):
         total = c.binary("add", total, c.data(bias))
-    made = _root_normalised(c, total, 2) if simple else _layer_normalised(c, total, 2, 3)
-    return [*made, total]
+    if simple:
+        return [*_root_normalised(c, total, c.data(2)), total]
+    beta = c.data(3) if c.has(3) else None
+    return [*_layer_normalised(c, total, c.data(2), beta), total]
 
 
 @onnx_op("EmbedLayerNormalization", domain=DOMAIN)
 def embed_layer_normalization(c: NodeContext) -> list[SSAValue]:
     """The normalised sum of a word's, a place's and a segment's row; the mask's lengths."""
-    b = c.build
-    words, shape = c.data(0), c.shape(0)
-    total = b.take(c.data(2), words, 0)
+    b, shape = c.build, c.shape(0)
     places = c.data(8) if c.has(8) else b.iota(I64, (1, shape[1]), 1)
-    total = b.binary("add", total, c.broadcast(total, b.take(c.data(3), places, 0))[1])
+    total = _embedded(c, places, lambda table, at: b.take(c.data(table), at, 0))
+    made = _layer_normalised(c, total, c.data(5), c.data(6) if c.has(6) else None)[0]
+    return [made, _lengths(c, shape[0]), total]
+
+
+@onnx_op("QEmbedLayerNormalization", domain=DOMAIN)
+def quantised_embed_layer_normalization(c: NodeContext) -> list[SSAValue]:
+    """As `EmbedLayerNormalization`; tables, scale and shift are numbers of 8 bits.
+
+    Their scales are inputs 8 to 12, their zero points 13 to 17. Only rows taken become floats.
+    """
+    b = c.build
+
+    def floats(x: SSAValue, index: int) -> SSAValue:
+        zero = rankless(c, b.convert(c.data(index + 11), I32))
+        wide = c.binary("subtract", b.convert(x, I32), zero)
+        return c.binary("multiply", b.convert(wide, F32), rankless(c, c.data(index + 6)))
+
+    places = b.iota(I64, (1, c.shape(0)[1]), 1)
+    total = _embedded(c, places, lambda table, at: floats(b.take(c.data(table), at, 0), table))
+    gamma, beta = floats(c.data(5), 5), floats(c.data(6), 6)
+    made = _layer_normalised(c, total, gamma, beta)[0]
+    return [made, _lengths(c, c.shape(0)[0])]
+
+
+def _embedded(
+    c: NodeContext, places: SSAValue, rows: Callable[[int, SSAValue], SSAValue]
+) -> SSAValue:
+    """The sum of what `rows` takes of the tables: words (input 2), places, segments."""
+    b, total = c.build, rows(2, c.data(0))
+    total = b.binary("add", total, c.broadcast(total, rows(3, places))[1])
     if c.has(1) and c.has(4):
-        total = c.binary("add", total, b.take(c.data(4), c.data(1), 0))
-    if c.has(7):
-        mask = c.data(7)
-        one = b.convert(b.compare("EQ", mask, c.scalar_like(1, mask)), I32)
-        lengths = c.reduce(one, 0, [1], "add")
-    else:
-        lengths = b.splat(0, I32, shape[:1])
-    return [_layer_normalised(c, total, 5, 6)[0], lengths, total]
+        total = b.binary("add", total, rows(4, c.data(1)))
+    return total
+
+
+def _lengths(c: NodeContext, batch: Expr) -> SSAValue:
+    """How many places the mask, input 7, holds a 1 at; 0 where there is none."""
+    b = c.build
+    if not c.has(7):
+        return b.splat(0, I32, (batch,))
+    mask = c.data(7)
+    one = b.convert(b.compare("EQ", mask, c.scalar_like(1, mask)), I32)
+    return c.reduce(one, 0, [1], "add")

@@ -1,4 +1,4 @@
-"""`com.microsoft`: operators on quantised numbers that are no products.
+"""`com.microsoft`: operators on quantised numbers, matrix products apart.
 
 What is not linear is computed in f32 between taking numbers to floats and back.
 Definitions: onnxruntime's docs/ContribOperators.md .
@@ -14,8 +14,13 @@ from headrace.base.dtypes import F32, I32
 from headrace.importers.onnx.context import NodeContext
 from headrace.importers.onnx.ops.contraction import matmul_values
 from headrace.importers.onnx.ops.microsoft_fused import DOMAIN
-from headrace.importers.onnx.ops.pooling import average_windows
-from headrace.importers.onnx.ops.quantization import less_zero, quantised, rankless
+from headrace.importers.onnx.ops.pooling import average_windows, largest_of_windows
+from headrace.importers.onnx.ops.quantization import (
+    less_zero,
+    quantised,
+    quantised_convolution,
+    rankless,
+)
 from headrace.importers.onnx.ops.softmax import softmax_along, softmax_from
 from headrace.importers.onnx.registry import onnx_op
 from headrace.ir.types import shape_of
@@ -97,17 +102,35 @@ def qlinear_concat(c: NodeContext) -> SSAValue:
     return _numbers(c, c.build.concatenate(parts, axis), 0, 2)
 
 
-# -- poolings -----------------------------------------------------------------------------------
+# -- images -------------------------------------------------------------------------------------
+
+
+def channels_second(
+    c: NodeContext, x: SSAValue, last: bool, of: Callable[[SSAValue], SSAValue]
+) -> SSAValue:
+    """What `of` makes of an image with channels second, where `last` they stand last."""
+    if not last:
+        return of(x)
+    b, rank = c.build, len(shape_of(x))
+    made = of(b.transpose(x, (0, rank - 1, *range(1, rank - 1))))
+    return b.transpose(made, (0, *range(2, rank), 1))
 
 
 def _pooled(c: NodeContext, pool: Callable[[SSAValue], SSAValue]) -> SSAValue:
-    """Of images with channels second, whichever way they are given."""
-    b, x = c.build, _floats(c, 0)
-    rank = len(shape_of(x))
-    if not c.flag("channels_last"):
-        return _numbers(c, pool(x), 3, 0)
-    made = pool(b.transpose(x, (0, rank - 1, *range(1, rank - 1))))
-    return _numbers(c, b.transpose(made, (0, *range(2, rank), 1)), 3, 0)
+    made = channels_second(c, _floats(c, 0), c.flag("channels_last"), pool)
+    return _numbers(c, made, 3, 0)
+
+
+@onnx_op("QLinearConv", domain=DOMAIN)
+def qlinear_conv(c: NodeContext) -> SSAValue:
+    """ONNX's, of images whose channels may be last; the kernel's are second."""
+    last = c.flag("channels_last")
+    return channels_second(c, c.data(0), last, lambda x: quantised_convolution(c, x))
+
+
+@onnx_op("NhwcMaxPool", domain=DOMAIN)
+def channels_last_max_pool(c: NodeContext) -> SSAValue:
+    return channels_second(c, c.data(0), True, lambda x: largest_of_windows(c, x))
 
 
 @onnx_op("QLinearGlobalAveragePool", domain=DOMAIN)

@@ -163,3 +163,49 @@ def gather_block_quantized(c: NodeContext) -> SSAValue:
         made = c.with_scalar("subtract", made, 2 ** (bits - 1))
     scale = b.convert(b.take(c.data(2), c.data(1), axis), F32)
     return b.convert(b.binary("multiply", made, spread(scale)), c.dtype(2))
+
+
+_FP4 = (0.0, 1 / 192, 2 / 3, 1.0, 1 / 3, 1 / 2, 1 / 6, 1 / 4)
+_NF4 = (
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453,
+    -0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0,
+    0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224,
+    0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0,
+)  # fmt: skip
+
+
+@onnx_op("MatMulBnb4", domain=DOMAIN)
+def matmul_bnb4(c: NodeContext) -> SSAValue:
+    """A times the transpose of [N, K] numbers of 4 bits that are places in a table.
+
+    Two a byte, the first in the high bits, and as many as `block_size` share a largest
+    absolute value, across rows. The tables are bitsandbytes' FP4 and NF4.
+    """
+    import numpy as np
+
+    b, x, kind = c.build, c.data(0), c.int("quant_type")
+    rows, columns, block = c.int("N"), c.int("K"), c.int("block_size")
+    if kind not in (0, 1) or block < 16 or block & (block - 1) or rows < 1 or columns < 1:
+        raise c.malformed("'quant_type' must be 0 or 1, 'block_size' a power of two from 16 on")
+    if not c.flag("transB", True):
+        raise c.unsupported("'transB' 0")
+    count, table = rows * columns, _NF4 if kind else (*_FP4, *(-v for v in _FP4))
+    size = shape_of(c.data(1))[0]
+    c.dims.same(size, as_expr(-(-count // 2)))
+    pairs = b.broadcast_in_dim(c.data(1), (0,), (size, 2))
+    shift = c.with_scalar("multiply", b.iota(UI8, (size, 2), 1), 4)
+    shift = b.binary("subtract", c.scalar_like(4, shift), shift)
+    place = c.with_scalar("and", b.binary("shift_right_logical", pairs, shift), 15)
+    place = c.slice_axis(b.reshape(place, (size * 2,)), 0, 0, count)
+    values = b.take(
+        c.as_data(c.from_array(np.asarray(table, np.float32))), b.convert(place, I32), 0
+    )
+    most = b.convert(c.data(2), F32)
+    spread = b.broadcast_in_dim(most, (0,), (*shape_of(most), as_expr(block)))
+    spread = b.reshape(spread, (shape_of(most)[0] * block,))
+    wide = b.binary("multiply", values, c.slice_axis(spread, 0, 0, count))
+    wide = b.reshape(wide, (rows, columns))
+    c.dims.same(shape_of(x)[-1], as_expr(columns))
+    inner = len(shape_of(x)) - 1
+    made = b.dot_general(b.convert(x, F32), wide, contract=((inner,), (1,)))
+    return b.convert(made, dtype_of(x))

@@ -13,10 +13,14 @@ from headrace.ir.types import dtype_of, shape_of
 _ZERO = as_expr(0)
 
 
-def _amounts(c: NodeContext, rank: int) -> tuple[list[Expr], list[Expr]]:
-    """Padding before and behind by axis: an attribute before opset 11, then an input."""
-    attribute = [as_expr(p) for p in c.ints("pads") or []]
-    stated = attribute if c.opset < 11 else c.sizes(1)
+def _by_attribute(c: NodeContext) -> bool:
+    """Whether attributes tell amounts and value, not inputs: ONNX's before opset 11."""
+    return not c.node.domain and c.opset < 11
+
+
+def _amounts(c: NodeContext, rank: int, by_attribute: bool) -> tuple[list[Expr], list[Expr]]:
+    """Padding before and behind by axis."""
+    stated = [as_expr(p) for p in c.ints("pads") or []] if by_attribute else c.sizes(1)
     axes = list(range(rank))
     if c.has(3):
         axes = c.normal_axes(c.integers_at(3), rank)
@@ -28,11 +32,13 @@ def _amounts(c: NodeContext, rank: int) -> tuple[list[Expr], list[Expr]]:
     return low, high
 
 
+@onnx_op("Pad", domain="com.microsoft")
 @onnx_op("Pad")
 def pad(c: NodeContext) -> SSAValue:
     x, b = c.data(0), c.build
     mode = c.string("mode", "constant")
-    low, high = _amounts(c, len(shape_of(x)))
+    by_attribute = _by_attribute(c)
+    low, high = _amounts(c, len(shape_of(x)), by_attribute)
     if all(p == _ZERO for p in (*low, *high)):
         return x
     if mode != "constant":
@@ -41,7 +47,7 @@ def pad(c: NodeContext) -> SSAValue:
                 x = _indexed(c, x, axis, before, behind, mode)
         return x
     kind = dtype_of(x)
-    if c.opset < 11:
+    if by_attribute:
         value = b.scalar(c.float("value"), kind)
     elif c.has(2):
         value = b.reshape(c.data(2), ())

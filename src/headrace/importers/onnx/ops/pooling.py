@@ -72,13 +72,19 @@ def _fold(
 @onnx_op("MaxPool")
 def max_pool(c: NodeContext) -> list[SSAValue]:
     x = c.data(0)
+    if not c.wants(1):
+        return [largest_of_windows(c, x)]
     w = _windows(c, x)
     start = c.build.scalar(lowest(dtype_of(x)), dtype_of(x))
-    if not c.wants(1):
-        return _fold(c, x, start, "maximum", w, w.low, w.high_with_overhang)
     places = _flat_places(c, shape_of(x))
     beyond = c.build.scalar((1 << 63) - 1, I64)
     return _fold(c, [x, places], [start, beyond], first_largest, w, w.low, w.high_with_overhang)
+
+
+def largest_of_windows(c: NodeContext, x: SSAValue) -> SSAValue:
+    """Of x with channels second; the windows are by the node's attributes."""
+    w, start = _windows(c, x), c.build.scalar(lowest(dtype_of(x)), dtype_of(x))
+    return _fold(c, x, start, "maximum", w, w.low, w.high_with_overhang)[0]
 
 
 def _flat_places(c: NodeContext, shape: Sequence[Expr]) -> SSAValue:

@@ -212,10 +212,15 @@ def _kernel_shape(c: NodeContext, index: int, kernel: int) -> list[Expr] | None:
 
 @onnx_op("QLinearConv")
 def qlinear_conv(c: NodeContext) -> SSAValue:
-    """The bias is i32 with the scale of the products."""
+    return quantised_convolution(c, c.data(0))
+
+
+def quantised_convolution(c: NodeContext, x: SSAValue) -> SSAValue:
+    """Of x, which is input 0 with its channels second; the bias is i32 with the scale of the
+    products."""
     b = c.build
     kernel = less_zero(c, c.data(3), 5, _kernel_shape(c, 5, 3))
-    made = convolved(c, less_zero(c, c.data(0), 2), kernel, I32)
+    made = convolved(c, less_zero(c, x, 2), kernel, I32)
     if c.has(8):
         made = b.binary("add", made, c.along(c.data(8), 1, shape_of(made)))
     scale = b.reshape(c.data(1), ())

@@ -8,7 +8,6 @@ sides run in CUDA graphs of some launches, in turn; times are medians of a launc
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import math
 import os
@@ -16,12 +15,16 @@ import random
 import statistics
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
 from typing import Any
 
 from headrace.base.bundle import split_code
-from headrace.kernel.target import Code
+from headrace.kernel.target import Code, Launch
 from headrace.kernel.text import parse_kernel
+from headrace.runtime.drivers.cuda_calls import CudaCalls
+from headrace.runtime.drivers.cuda_commands import Parameters
 from headrace.runtime.drivers.cuda_cubin import required_threads
+from headrace.runtime.drivers.cuda_tensor_map import matrix
 from headrace.targets.table import target
 
 Shape = tuple[int, int, int]
@@ -81,62 +84,50 @@ def translated(shape: Shape) -> Code:
 
 
 class _Launches:
-    """A product's launches on torch's tensors."""
+    """A product's launches on torch's tensors, as the driver puts them on a stream: each may
+    begin while the one before it ends."""
 
     def __init__(self, code: Code, tensors: Sequence[Any], scratch: Any) -> None:
-        self._driver: Any = importlib.import_module("cuda.bindings.driver")
+        self._calls = calls = _driver()
         cubins = split_code(code.data)
         threads = {k: v for cubin in cubins for k, v in required_threads(cubin).items()}
-        modules = [self._made(self._driver.cuModuleLoadData(cubin)) for cubin in cubins]
+        modules = [calls.load(cubin) for cubin in cubins]
         # A capture gives back what nobody holds.
-        self._kept: list[Any] = [*tensors, scratch]
-        self._all: list[tuple[Any, Sequence[int], int, int, Any]] = []
+        self._kept = [*tensors, scratch]
+        self._all: list[tuple[Any, Launch, tuple[int, int, int], int, Parameters]] = []
         for launch in code.specialisations[-1].launches:
-            function = self._function(modules, launch.symbol)
+            function = next(filter(None, (calls.function(m, launch.symbol) for m in modules)))
             if launch.shared_bytes > _PLAIN_SHARED_BYTES:
-                name = self._driver.CUfunction_attribute
-                self._made(
-                    self._driver.cuFuncSetAttribute(
-                        function,
-                        name.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                        launch.shared_bytes,
-                    )
-                )
-            pointers = [t.data_ptr() for t in tensors]
-            scratches = [scratch.data_ptr()] if launch.scratch_bytes.evaluate({}) else []
-            values: list[Any] = [ctypes.c_uint64(p) for p in (*pointers, *scratches)]
-            # Behind the parameters Triton's own scratch, for descriptors, and one for profiles.
-            values += [ctypes.c_int32(0)] * 3
-            values += [ctypes.c_uint64(p) for p in (*scratches, 0, 0)[:2]]
-            places = (ctypes.c_void_p * len(values))(*map(ctypes.addressof, values))
-            self._kept += [values, places]
-            grid = [w.evaluate({}) for w in launch.workgroups]
-            self._all.append(
-                (function, grid, threads[launch.symbol], launch.shared_bytes, places)
-            )
-
-    def _made(self, result: Any) -> Any:
-        if result[0] != self._driver.CUresult.CUDA_SUCCESS:
-            raise RuntimeError(str(result[0]))
-        return result[1] if len(result) > 1 else None
-
-    def _function(self, modules: Sequence[Any], symbol: str) -> Any:
-        for module in modules:
-            status, function = self._driver.cuModuleGetFunction(module, symbol.encode())
-            if status == self._driver.CUresult.CUDA_SUCCESS:
-                return function
-        raise RuntimeError(f"no function {symbol}")
+                calls.allow_shared(function, launch.shared_bytes)
+            kept = launch.scratch_bytes.evaluate({})
+            if kept > scratch.nbytes:
+                raise RuntimeError(f"{kept} bytes of scratch")
+            pointers = [t.data_ptr() for t in (*tensors, *([scratch] if kept else []))]
+            maps: Any = launch.tensor_maps
+            matrices = [matrix(m, pointers[m.binding], {}) for m in maps]
+            parameters = Parameters(pointers, (0, 0, 0), matrices)
+            x, y, z = (w.evaluate({}) for w in launch.workgroups)
+            self._all.append((function, launch, (x, y, z), threads[launch.symbol], parameters))
 
     def __call__(self) -> None:
         torch: Any = importlib.import_module("torch")
         stream = torch.cuda.current_stream().cuda_stream
-        for function, grid, threads, shared, places in self._all:
-            at = ctypes.addressof(places)
-            self._made(
-                self._driver.cuLaunchKernel(
-                    function, *grid, threads, 1, 1, shared, stream, at, 0
-                )
+        for function, launch, grid, threads, parameters in self._all:
+            self._calls.launch(
+                function,
+                grid,
+                threads,
+                launch.shared_bytes,
+                stream,
+                parameters.address,
+                launch.overlaps,
+                launch.cluster,
             )
+
+
+@cache
+def _driver() -> CudaCalls:
+    return CudaCalls()
 
 
 def _graph(run: Callable[[], object], count: int) -> Any:

@@ -29,6 +29,7 @@ from headrace.kernel.description import Kernel
 from headrace.kernel.products import Product, as_product, flat_size
 from headrace.runtime.drivers.cuda_calls import CudaCalls
 from headrace.runtime.drivers.cuda_commands import Parameters
+from headrace.runtime.drivers.cuda_tensor_map import matrix
 from headrace.targets.triton import contract
 from headrace.targets.triton.compile import Binary, compile_source
 from headrace.targets.triton.naive import TritonSource
@@ -191,13 +192,17 @@ class _Bench:
             if binary.shared_bytes > 48 << 10:
                 calls.allow_shared(function, binary.shared_bytes)
             pointers = [*places, *([room] if "scratch" in dict(source.signature) else [])]
-            words = Parameters(pointers, (0, 0, 0))
+            maps: Any = source.tensor_maps
+            matrices = [matrix(m, places[m.binding], {}) for m in maps]
+            words = Parameters(pointers, (0, 0, 0), matrices)
             grid = tuple(w.evaluate({}) for w in source.workgroups)
-            launches.append((function, grid, source.warps * 32, binary.shared_bytes, words))
+            threads, shared = source.warps * 32, binary.shared_bytes
+            launches.append((function, grid, threads, shared, words, source.cluster))
         calls.begin_capture(stream)
         for _ in range(_REPEATS):
-            for function, grid, threads, shared, words in launches:
-                calls.launch(function, grid, threads, shared, stream, words.address)
+            for function, grid, threads, shared, words, cluster in launches:
+                at = words.address
+                calls.launch(function, grid, threads, shared, stream, at, cluster=cluster)
         graph = calls.end_capture(stream)
         times: list[int] = []
         for _ in range(_ROUNDS):

@@ -223,6 +223,11 @@ class _Checker:
         for expr in (*launch.workgroups, launch.scratch_bytes):
             self._expr(expr, where)
         self._fact(0 <= launch.shared_bytes < 1 << 20, f"{where}: shared memory")
+        self._fact(1 <= launch.cluster <= 8, f"{where}: cluster")
+        for tensor_map in launch.tensor_maps:
+            self._index(tensor_map.binding, len(entry.bindings), f"{where}: tensor map")
+            self._expr(tensor_map.rows, where)
+            self._expr(tensor_map.columns, where)
         rule = launch.slice
         if rule is None:
             return

@@ -16,7 +16,7 @@ from headrace.base.dtypes import DType
 from headrace.base.exponent_codes import ExponentCodes
 from headrace.base.symbols import ONE, ZERO, Expr
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 
 Lifetime = Literal["external", "constant", "variable", "transient", "staging"]
 
@@ -218,6 +218,19 @@ class Condition:
 
 
 @dataclass(frozen=True)
+class TensorMap:
+    """See `kernel/target.py`."""
+
+    binding: int
+    offset_bytes: int
+    rows: Expr
+    columns: Expr
+    stride_bytes: int
+    box: tuple[int, int]
+    swizzle: int
+
+
+@dataclass(frozen=True)
 class Launch:
     """See `kernel/target.py`."""
 
@@ -228,6 +241,8 @@ class Launch:
     family: str = "naive"
     shared_bytes: int = 0
     overlaps: bool = False
+    cluster: int = 1
+    tensor_maps: tuple[TensorMap, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -171,7 +171,21 @@ def _specialisation(given: kernel_target.Specialisation) -> schema.Specialisatio
                 launch.family,
                 launch.shared_bytes,
                 launch.overlaps,
+                launch.cluster,
+                tuple(_tensor_map(m) for m in launch.tensor_maps),
             )
             for launch in given.launches
         ),
+    )
+
+
+def _tensor_map(given: kernel_target.TensorMap) -> schema.TensorMap:
+    return schema.TensorMap(
+        given.binding,
+        given.offset_bytes,
+        given.rows,
+        given.columns,
+        given.stride_bytes,
+        given.box,
+        given.swizzle,
     )

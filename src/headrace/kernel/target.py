@@ -72,6 +72,29 @@ class SliceRule:
 
 
 @dataclass(frozen=True)
+class TensorMap:
+    """A matrix of 16-bit elements whose tiles a GPU's copy engine brings (`CUtensorMap`): a
+    parameter of a launch, behind all others.
+
+    Attributes:
+        binding: the operand that holds it.
+        offset_bytes: of its first element.
+        rows, columns: sizes; columns lie side by side.
+        stride_bytes: from row to row.
+        box: rows and columns that come at once.
+        swizzle: the driver's number for their order in shared memory.
+    """
+
+    binding: int
+    offset_bytes: int
+    rows: Expr
+    columns: Expr
+    stride_bytes: int
+    box: tuple[int, int]
+    swizzle: int
+
+
+@dataclass(frozen=True)
 class Launch:
     """One launch of a compiled function.
 
@@ -86,6 +109,9 @@ class Launch:
         shared_bytes: dynamic shared memory of each workgroup (GPU).
         overlaps: the function itself waits for the launches before it, so it may begin while
             they end (GPU).
+        cluster: how many workgroups, neighbours along z, run at once and wait for each other
+            (GPU).
+        tensor_maps: the last parameters (GPU).
     """
 
     symbol: str
@@ -95,6 +121,8 @@ class Launch:
     family: str = "naive"
     shared_bytes: int = 0
     overlaps: bool = False
+    cluster: int = 1
+    tensor_maps: tuple[TensorMap, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -304,6 +304,7 @@ class FakeCalls:
         stream: int,
         parameters: int,
         overlaps: bool = False,
+        cluster: int = 1,
     ) -> None:
         if function.call.symbol == self.refuse:
             raise error("HR4022", "the CUDA driver refuses cuLaunchKernel", notes="because")
@@ -314,13 +315,13 @@ class FakeCalls:
         words = [ctypes.c_uint32.from_address(p).value for p in places[pointers:-2]]
         own, profile = (ctypes.c_uint64.from_address(p).value for p in places[-2:])
         scratch = wide.pop() if function.takes_scratch else None
-        assert profile == 0 and own % 128 == 0
-        assert own == 0 if scratch is None else own >= scratch
+        assert own == profile == 0
         block = struct.pack(f"<{len(wide)}Q", *wide) + struct.pack(
             f"<{3 + len(words)}I", *grid, *words
         )
         buffer = ctypes.create_string_buffer(block, len(block) + 8)
         x, y, z = grid
+        assert z % cluster == 0
 
         def work() -> None:
             function.call(ctypes.addressof(buffer), 0, x * y * z, scratch)

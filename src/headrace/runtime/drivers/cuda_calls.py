@@ -387,6 +387,7 @@ class CudaCalls:
         stream: Any,
         parameters: int,
         overlaps: bool = False,
+        cluster: int = 1,
     ) -> None:
         """Starts a kernel.
 
@@ -394,13 +395,16 @@ class CudaCalls:
             parameters: the address of an array of pointers to values.
             overlaps: it begins while the kernel before it on the stream ends, for which it
                 waits by itself ("programmatic dependent launch").
+            cluster: so many blocks along z run at once and wait for each other.
         """
         config = self._api.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = grid
         config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
         config.sharedMemBytes, config.hStream = shared_bytes, stream
-        if overlaps:
-            config.attrs, config.numAttrs = [self._overlapping], 1
+        attributes = [self._overlapping] if overlaps else []
+        if cluster > 1:
+            attributes.append(self._cluster(cluster))
+        config.attrs, config.numAttrs = attributes, len(attributes)
         self._call("cuLaunchKernelEx", config, function, parameters, 0)
 
     @cached_property
@@ -409,6 +413,13 @@ class CudaCalls:
         kinds = self._api.CUlaunchAttributeID
         attribute.id = kinds.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
         attribute.value.programmaticStreamSerializationAllowed = 1
+        return attribute
+
+    def _cluster(self, size: int) -> Any:
+        attribute = self._api.CUlaunchAttribute()
+        attribute.id = self._api.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        dimensions = attribute.value.clusterDim
+        dimensions.x, dimensions.y, dimensions.z = 1, 1, size
         return attribute
 
     # -- graphs -----------------------------------------------------------------------

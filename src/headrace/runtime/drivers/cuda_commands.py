@@ -12,14 +12,9 @@ from headrace.base.errors import HeadraceError, error
 from headrace.plan.model import Address, Plan, PlannedCopy, PlannedDispatch, PlannedFill
 from headrace.runtime.drivers.cuda_calls import CudaCalls
 from headrace.runtime.drivers.cuda_link import CudaCode, Kernel
+from headrace.runtime.drivers.cuda_tensor_map import Matrix, matrix
 from headrace.runtime.drivers.cuda_weights import CudaWeights
 from headrace.runtime.drivers.plan_parts import locations
-
-_DESCRIPTOR_BYTES = 128
-"""Of a tensor descriptor, and the alignment of Triton's own scratch, where they are made."""
-
-_PROGRAM_BYTES = 2 * _DESCRIPTOR_BYTES
-"""Of that scratch for each workgroup (`targets/triton/descriptors.py`)."""
 
 
 class Parameters:
@@ -29,15 +24,19 @@ class Parameters:
         address: of the array.
     """
 
-    def __init__(self, pointers: Sequence[int], words: Sequence[int], scratch: int) -> None:
-        # Behind the parameters: Triton's scratch, and another for profiles that none has.
-        wide = (*pointers, -(-scratch // _DESCRIPTOR_BYTES) * _DESCRIPTOR_BYTES, 0)
-        self._wide = (ctypes.c_uint64 * len(wide))(*[p & 0xFFFFFFFFFFFFFFFF for p in wide])
-        self._words = (ctypes.c_uint32 * max(1, len(words)))(*words)
-        wide_at, words_at = ctypes.addressof(self._wide), ctypes.addressof(self._words)
-        places = [wide_at + 8 * i for i in range(len(pointers))]
-        places += [words_at + 4 * i for i in range(len(words))]
-        places += [wide_at + 8 * i for i in range(len(pointers), len(wide))]
+    def __init__(
+        self, pointers: Sequence[int], words: Sequence[int], matrices: Sequence[Matrix] = ()
+    ) -> None:
+        values: list[Any] = [ctypes.c_uint64(p & 0xFFFFFFFFFFFFFFFF) for p in pointers]
+        values += map(ctypes.c_uint32, words)
+        for given in matrices:
+            sizes = given.rows, given.columns
+            values += [given.tensor_map, *map(ctypes.c_uint32, sizes)]
+            values += map(ctypes.c_uint64, (given.stride, 1))
+        # Behind the parameters Triton has two scratches, which no kernel of ours needs.
+        values += [ctypes.c_uint64(0), ctypes.c_uint64(0)]
+        self._values = values
+        places = [ctypes.addressof(value) for value in values]
         self._places = (ctypes.c_uint64 * len(places))(*places)
         self.address = ctypes.addressof(self._places)
 
@@ -136,15 +135,11 @@ class Commands:
             skipped[kernel.slice.binding] = command.first_workgroup[kernel.slice.axis] * step
         pairs = zip(command.addresses, command.sizes_bytes, skipped, strict=True)
         pointers = [self.resolve(place, size, skip) for place, size, skip in pairs]
-        scratch = 0
+        matrices = [matrix(m, pointers[m.binding], self._dims) for m in kernel.tensor_maps]
         if kernel.takes_scratch:
-            scratch = self._spaces.slab + command.scratch_offset_bytes
-            pointers.append(scratch)
-            # Slices of a launch may run at once: each has what is its workgroups'.
-            first_x, first_y, first_z = command.first_workgroup
-            scratch += ((first_z * y + first_y) * x + first_x) * _PROGRAM_BYTES
+            pointers.append(self._spaces.slab + command.scratch_offset_bytes)
         words = (*command.first_workgroup, *command.constants)
-        return _Launch(kernel, command.workgroups, Parameters(pointers, words, scratch))
+        return _Launch(kernel, command.workgroups, Parameters(pointers, words, matrices))
 
     def launches(self, number: int) -> bool:
         """Whether a command is a launch, and nothing else."""
@@ -172,6 +167,7 @@ class Commands:
                     stream,
                     made.parameters.address,
                     follows and kernel.overlaps,
+                    kernel.cluster,
                 )
             elif isinstance(made, _Copy):
                 self._calls.copy(made.target, made.source, made.size_bytes, stream)

@@ -29,6 +29,8 @@ class Kernel:
         takes_scratch: whether a pointer to scratch stands behind the operands.
         slice: binding, axis and bytes per workgroup where the launch may be cut.
         overlaps: it waits by itself for the launch before it.
+        cluster: how many of its blocks along z run at once.
+        tensor_maps: its last parameters.
     """
 
     function: Any
@@ -37,6 +39,8 @@ class Kernel:
     takes_scratch: bool
     slice: schema.SliceRule | None
     overlaps: bool
+    cluster: int
+    tensor_maps: tuple[schema.TensorMap, ...]
 
 
 def runs_on(features: tuple[str, ...], capability: tuple[int, int]) -> bool:
@@ -168,6 +172,8 @@ class CudaCode:
             launch.scratch_bytes != ZERO,
             launch.slice,
             launch.overlaps,
+            launch.cluster,
+            launch.tensor_maps,
         )
 
     def kernel(self, executable: int, symbol: str) -> Kernel:

@@ -28,7 +28,6 @@ class Binary:
         symbol: the function in it.
         assembly: PTX or AMD GCN text, for listings.
         shared_bytes: dynamic shared memory that a launch must ask for.
-        program_bytes: global memory that each program needs for itself.
         overlaps: see `kernel.target.Launch`.
     """
 
@@ -36,7 +35,6 @@ class Binary:
     symbol: str
     assembly: str
     shared_bytes: int
-    program_bytes: int
     overlaps: bool
 
 
@@ -132,12 +130,18 @@ def compile_source(
         finally:
             knobs.cache.dir, knobs.compilation.disable_line_info = before
         assembly = compiled.asm
+        metadata = compiled.metadata
+        described = tuple(
+            (tuple(m["block_size"]), m["swizzle"])
+            for m in getattr(metadata, "tensordesc_meta", None) or ()
+        )
+        assert described == tuple((m.box, m.swizzle) for m in source.tensor_maps)
+        assert not getattr(metadata, "global_scratch_size", 0)
         binary, listing = ("cubin", "ptx") if backend == "cuda" else ("hsaco", "amdgcn")
         return Binary(
             data=bytes(assembly[binary]),
-            symbol=str(compiled.metadata.name),
+            symbol=str(metadata.name),
             assembly=str(assembly[listing]),
-            shared_bytes=int(compiled.metadata.shared),
-            program_bytes=int(getattr(compiled.metadata, "global_scratch_size", 0) or 0),
+            shared_bytes=int(metadata.shared),
             overlaps=overlaps,
         )

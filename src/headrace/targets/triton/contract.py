@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from headrace.base.symbols import ONE, Expr, ceildiv
+from headrace.base.symbols import ONE, Expr, as_expr, ceildiv
 from headrace.kernel.description import (
     Compute,
     Kernel,
@@ -38,12 +38,15 @@ from headrace.kernel.products import (
     slice_rule,
     unconverted,
 )
-from headrace.kernel.target import SliceRule
+from headrace.kernel.target import SliceRule, TensorMap
 from headrace.targets.triton.descriptors import Matrix, matrix
 from headrace.targets.triton.naive import TritonSource
 from headrace.targets.triton.schedule import Tiles, choose_tiles
 from headrace.targets.triton.source import (
+    OVERLAPS,
     TENSOR_CORE_NAMES,
+    TENSOR_MAP_NAMES,
+    WAIT_FOR_CLUSTER,
     Text,
 )
 from headrace.targets.triton.tiles import TileLowering, TileWriter, index_type
@@ -69,13 +72,13 @@ class _ContractLowering(TileLowering):
         self.found = found
         self.tiles = tiles
         self.matrices = matrices
+        self.row_tiles = ceildiv(flat_size(found.rows), tiles.rows)
         self.smooth = False
         self._start: Value = self.indices.constant(0)
 
     def emit(self) -> None:
         """The whole body: one tile, or a loop over tiles."""
-        writer, found, tiles = self.writer, self.found, self.tiles
-        row_tiles = ceildiv(flat_size(found.rows), tiles.rows)
+        writer, row_tiles, tiles = self.writer, self.row_tiles, self.tiles
         for name, given in self.matrices.items():
             self._describe(name, given)
         if not tiles.programs:
@@ -105,9 +108,8 @@ class _ContractLowering(TileLowering):
         column_edge = self._side(found.columns, column, tiles.columns, 2)
         whole = f"({tiles.rows}, {tiles.columns})"
         writer.line(f"sums = tl.full({whole}, 0.0, tl.float32)")
-        depth: Text = self.indices.value(flat_size(found.depth)).handle
-        end = depth.name if depth.number is None else str(depth.number)
-        writer.line(f"for depth in range(0, {end}, {tiles.depth}):")
+        begin, end = self._depths()
+        writer.line(f"for depth in range({begin}, {end}, {tiles.depth}):")
         writer.indent(1)
         self._taps()
         if found.left in self.matrices:
@@ -125,6 +127,8 @@ class _ContractLowering(TileLowering):
         writer.edges = {
             bit: edge for bit, edge in ((1, row_edge), (2, column_edge)) if edge is not None
         }
+        if tiles.parts > 1:
+            self._add_parts(row, column)
         for local in kernel.locals:
             kind = compute_type(element_dtype(local.dtype))
             self.cells[local.name] = (writer.variable(kind),)
@@ -132,6 +136,48 @@ class _ContractLowering(TileLowering):
         self.smooth = is_smooth(kernel)
         for phase in kernel.phases[1:]:
             self._phase(phase)
+        if tiles.parts > 1:
+            writer.indent(-1)
+
+    def _depths(self) -> tuple[str, str]:
+        """Where the depth of this program begins and ends."""
+        size, tiles, writer = flat_size(self.found.depth), self.tiles, self.writer
+        if tiles.parts == 1:
+            depth: Text = self.indices.value(size).handle
+            return "0", depth.name if depth.number is None else str(depth.number)
+        part = writer.program(2).handle.name
+        rounds = self.indices.value(ceildiv(size, tiles.depth)).handle.name
+        begin, end = (
+            writer.named(f"({part} + {more}) * {rounds} // {tiles.parts} * {tiles.depth}", 0)
+            for more in range(2)
+        )
+        return begin.handle.name, end.handle.name
+
+    def _add_parts(self, row: Value, column: Value) -> None:
+        """The sums of all parts in the last of them, which does what follows.
+
+        What a program writes others of its cluster see behind the barrier; they read past
+        the caches of their own multiprocessors.
+        """
+        writer, tiles = self.writer, self.tiles
+        last, area = tiles.parts - 1, tiles.rows * tiles.columns
+        tile = column * self.indices.value(self.row_tiles) + row
+        own = f"tl.arange(0, {tiles.rows})[:, None] * {tiles.columns}"
+        own += f" + tl.arange(0, {tiles.columns})[None, :]"
+        place = writer.define(
+            "scratch.to(tl.pointer_type(tl.float32), bitcast=True)"
+            f" + {tile.handle.name} * {last * area} + ({own})",
+            block=3,
+        )
+        part = writer.program(2).handle.name
+        writer.line(f"if {part} < {last}:")
+        writer.line(f"    tl.store({place.name} + {part} * {area}, sums)")
+        writer.line(WAIT_FOR_CLUSTER)
+        writer.line(f"if {part} == {last}:")
+        writer.indent(1)
+        for number in range(last):
+            shift = f"{place.name} + {number * area}"
+            writer.line(f'sums += tl.load({shift}, cache_modifier=".cg")')
 
     def _place(self, row_tiles: Expr) -> tuple[Value, Value, Value]:
         """Which tile a program computes; neighbours in time share rows and columns.
@@ -166,7 +212,8 @@ class _ContractLowering(TileLowering):
         return top + rest % rows, rest / rows + start, self.indices.constant(0)
 
     def _describe(self, name: str, given: Matrix) -> None:
-        """Makes the descriptor of a factor, `left` or `right`."""
+        """Names the descriptor of a factor, `left` or `right`. Triton's interpreter, which has
+        no driver to make it, makes it."""
         writer, tiles = self.writer, self.tiles
         side, extent = ("left", tiles.rows) if name == self.found.left else (
             "right", tiles.columns
@@ -178,8 +225,11 @@ class _ContractLowering(TileLowering):
             for text in sizes
         )
         place = f"(p{given.operand} + {given.offset}).to(tl.pointer_type({kind}), bitcast=True)"
+        writer.line(f"if {OVERLAPS}:")
+        writer.line(f"    {side} = {side}_map")
+        writer.line("else:")
         writer.line(
-            f"{side} = tl.make_tensor_descriptor({place}, [{shape}], [{given.stride}, 1], "
+            f"    {side} = tl.make_tensor_descriptor({place}, [{shape}], [{given.stride}, 1], "
             f"[{extent}, {tiles.depth}])"
         )
 
@@ -324,7 +374,9 @@ def generate(
         if packed or not how.descriptors:
             # Unpacking takes registers, older architectures have less shared memory than a
             # second tile under way needs.
-            tiles = replace(tiles, programs=0, descriptors=False)
+            tiles = replace(tiles, programs=0, descriptors=False, parts=1)
+    if kept or not how.descriptors:
+        tiles = replace(tiles, parts=1)
     column_tiles = ceildiv(flat_size(found.columns), tiles.columns)
     if column_tiles.is_constant and column_tiles.value > _MOST_PROGRAMS_ALONG_Y:
         return None
@@ -335,17 +387,37 @@ def generate(
             given = matrix(kernel, found, factor, axes)
             if given is not None:
                 matrices[factor] = given
-    _ContractLowering(kernel, writer, found, tiles, matrices).emit()
     row_tiles = ceildiv(flat_size(found.rows), tiles.rows) * flat_size(found.batch)
+    workgroups = (row_tiles, column_tiles, as_expr(tiles.parts))
+    area = tiles.rows * tiles.columns * (tiles.parts - 1)
+    if area:
+        writer.keep(row_tiles * column_tiles * area * 4)
+    _ContractLowering(kernel, writer, found, tiles, matrices).emit()
     return writer.source(
         name,
         kernel,
-        workgroups=(row_tiles, column_tiles, ONE),
+        workgroups=workgroups,
         family="contract",
         warps=tiles.warps,
         stages=tiles.stages,
         slice=_slice_rule(kernel, found, tiles),
-        descriptors=len(matrices),
+        tensor_maps=[
+            _tensor_map(found, factor, given, tiles) for factor, given in matrices.items()
+        ],
+        cluster=tiles.parts,
+    )
+
+
+def _tensor_map(
+    found: Product, factor: str, given: Matrix, tiles: Tiles
+) -> tuple[str, str, TensorMap]:
+    """The parameter that describes a factor, its type and what it is."""
+    side, extent = ("left", tiles.rows) if factor == found.left else ("right", tiles.columns)
+    kind = TENSOR_MAP_NAMES[found.narrow]
+    return (
+        f"{side}_map",
+        f"tensordesc<{kind}[{extent}, {tiles.depth}]>",
+        given.tensor_map(extent, tiles.depth),
     )
 
 

@@ -2,8 +2,8 @@
 
 From sm_90 on a descriptor (address, sizes, strides, tile) lets the copy engine bring a tile into
 shared memory, with zeros for what lies outside, so that no thread computes an address or a
-mask. Triton makes descriptors on the device when a program starts, in memory that the launch
-is given (`TritonSource.descriptors`).
+mask. The driver makes them, for each launch once, and they are parameters of it (`TensorMap`):
+made by every program on the device they took 1.5 us of each launch.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from headrace.base.symbols import ONE, Expr, atom_names
 from headrace.kernel.description import Axis, Kernel, Load
 from headrace.kernel.products import Product, flat_size, unconverted
-
-BYTES = 128
-"""Of a descriptor, which stands at a whole number of them."""
-
-PROGRAM_BYTES = 2 * BYTES
-"""Of the scratch of a launch that each program has for its own descriptors. The driver knows it
-too: slices of a launch may run beside one another (`runtime/drivers/cuda_commands.py`)."""
+from headrace.kernel.target import TensorMap
 
 _ALIGNMENT_BYTES = 16
+
+_MOST_RUN_BYTES = 128
+"""Of a row of a tile that come at once, side by side in shared memory."""
+
+_SWIZZLES = {32: 1, 64: 2, 128: 3}
+"""By bytes of a run, the driver's number for the order that tensor cores read."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Matrix:
         offset: of the first element.
         rows, depth: sizes.
         stride: elements from row to row.
+        width: bytes of an element.
     """
 
     operand: int
@@ -41,6 +42,20 @@ class Matrix:
     rows: Expr
     depth: Expr
     stride: int
+    width: int
+
+    def tensor_map(self, rows: int, depth: int) -> TensorMap:
+        """For tiles of so many rows and depths."""
+        run = min(depth * self.width, _MOST_RUN_BYTES)
+        return TensorMap(
+            self.operand,
+            self.offset * self.width,
+            self.rows,
+            self.depth,
+            self.stride * self.width,
+            (rows, run // self.width),
+            _SWIZZLES[run],
+        )
 
 
 def matrix(kernel: Kernel, found: Product, name: str, axes: Sequence[Axis]) -> Matrix | None:
@@ -69,7 +84,8 @@ def matrix(kernel: Kernel, found: Product, name: str, axes: Sequence[Axis]) -> M
         return None
     if stride * width % _ALIGNMENT_BYTES or origin.value * width % _ALIGNMENT_BYTES:
         return None
-    return Matrix(load.operand, origin.value, flat_size(axes), flat_size(found.depth), stride)
+    size, depth = flat_size(axes), flat_size(found.depth)
+    return Matrix(load.operand, origin.value, size, depth, stride, width)
 
 
 def _flat_stride(offset: Expr, axes: Sequence[Axis]) -> int | None:

@@ -17,7 +17,7 @@ from headrace.kernel.lanes.lower import lane_count, lower
 from headrace.kernel.lanes.machine import Value
 from headrace.kernel.lanes.scalar import element_dtype
 from headrace.kernel.lanes.scratch import Scratch, size_bytes
-from headrace.kernel.target import SliceRule
+from headrace.kernel.target import SliceRule, TensorMap
 from headrace.targets.triton.source import (
     FIRST_WORKGROUP,
     IMPORTS,
@@ -43,8 +43,8 @@ class TritonSource:
         warps: of a program, of 32 lanes each.
         stages: how many rounds of a loop load ahead.
         slice: how a launch may be cut.
-        descriptors: how many tensor descriptors each program makes (`descriptors.py`); they
-            stand behind the scratch.
+        tensor_maps: the last parameters (`descriptors.py`).
+        cluster: how many programs, neighbours along z, run at once and wait for each other.
     """
 
     name: str
@@ -56,7 +56,8 @@ class TritonSource:
     warps: int = LANES // 32
     stages: int = 1
     slice: SliceRule | None = None
-    descriptors: int = 0
+    tensor_maps: tuple[TensorMap, ...] = ()
+    cluster: int = 1
 
 
 class _Writer(SourceWriter):

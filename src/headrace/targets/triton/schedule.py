@@ -22,6 +22,9 @@ _UNKNOWN_SIZE = 64
 MULTIPROCESSORS = 132
 """Of an H200; on a GPU with fewer, programs that go through all tiles wait for each other."""
 
+MOST_PARTS = 4
+"""Of a depth: the last program of a cluster adds what all others have left."""
+
 MOST_SHARED_BYTES = 227 << 10
 """Of a program's shared memory on sm_90."""
 
@@ -38,6 +41,9 @@ class Tiles(Choice):
             each has one tile. Only without a batch.
         descriptors: factors that are matrices come by descriptors where the architecture has
             them (`descriptors.py`).
+        parts: of the depth. The programs of a tile are a cluster: each sums one part, the last
+            adds what the others leave in scratch, in order. Only without `programs`, and
+            without a batch.
     """
 
     rows: int
@@ -47,10 +53,13 @@ class Tiles(Choice):
     stages: int = 3
     programs: int = 0
     descriptors: bool = False
+    parts: int = 1
 
     def shared_bytes(self, factor_bytes: int) -> int:
-        """What the factors under way take; going through tiles, a half-stored tile as well."""
-        held = self.rows * self.columns if self.programs else 0
+        """What the factors under way take; going through tiles, a piece of the tile that is
+        being stored as well."""
+        piece = (8 << 10) if self.warps <= 4 else (32 << 10)
+        held = min(2 * self.rows * self.columns, piece) if self.programs else 0
         deep = (self.rows + self.columns) * self.depth * factor_bytes
         return self.stages * deep + held
 

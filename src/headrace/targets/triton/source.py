@@ -24,6 +24,13 @@ OVERLAPS = "OVERLAPS"
 
 LET_NEXT_BEGIN = f"    if {OVERLAPS}:\n        gdc_launch_dependents()\n"
 WAIT_FOR_OTHERS = f"if {OVERLAPS}:\n{{indent}}    gdc_wait()"
+WAIT_FOR_CLUSTER = (
+    f"if {OVERLAPS}: tl.inline_asm_elementwise("
+    '"barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned; '
+    'mov.u32 $0, 0;", "=r", [], dtype=tl.int32, is_pure=False, pack=1)'
+)
+"""Programs of a cluster wait for each other, and see what each has written. Where launches
+overlap there are clusters; elsewhere programs run one after another."""
 FIRST_WORKGROUP = ("first_x", "first_y", "first_z")
 
 TRITON_NAMES: dict[MachineType, str] = {
@@ -34,6 +41,7 @@ _POINTERS: dict[MachineType, str] = {
     "i32": "*i32", "u32": "*u32", "i64": "*i64", "u64": "*u64", "f32": "*fp32", "f64": "*fp64",
 }  # fmt: skip
 TENSOR_CORE_NAMES = {"f16": "tl.float16", "bf16": "tl.bfloat16"}
+TENSOR_MAP_NAMES = {"f16": "fp16", "bf16": "bf16"}
 _OPERATORS = {
     "add": "+", "sub": "-", "mul": "*", "div": "//", "rem": "%", "and": "&", "or": "|",
     "xor": "^", "shl": "<<", "shr": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=",

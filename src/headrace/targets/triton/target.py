@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from headrace.base.bundle import join_code
 from headrace.base.errors import error
-from headrace.base.symbols import ZERO, Expr, product
 from headrace.kernel import products
 from headrace.kernel.description import Kernel
 from headrace.kernel.target import (
@@ -21,7 +20,6 @@ from headrace.kernel.target import (
     without_exact_numerics,
 )
 from headrace.targets.tables import NO_TABLE, Problem, Table, Tables
-from headrace.targets.triton import descriptors
 from headrace.targets.triton.compile import Binary, compile_source
 from headrace.targets.triton.naive import TritonSource
 from headrace.targets.triton.tuned import How, tables
@@ -156,20 +154,14 @@ def _launch(source: TritonSource, binary: Binary) -> Launch:
     return Launch(
         symbol=binary.symbol,
         workgroups=source.workgroups,
-        scratch_bytes=source.scratch_bytes + _descriptor_bytes(source, binary),
+        scratch_bytes=source.scratch_bytes,
         slice=source.slice,
         family=source.family,
         shared_bytes=binary.shared_bytes,
         overlaps=binary.overlaps,
+        cluster=source.cluster,
+        tensor_maps=source.tensor_maps,
     )
-
-
-def _descriptor_bytes(source: TritonSource, binary: Binary) -> Expr:
-    """For the descriptors that each program makes; the driver aligns where they begin."""
-    if not source.descriptors:
-        return ZERO
-    assert binary.program_bytes <= descriptors.PROGRAM_BYTES
-    return product(source.workgroups) * descriptors.PROGRAM_BYTES + descriptors.BYTES
 
 
 def _identifier(name: str) -> str:

@@ -15,7 +15,7 @@ from headrace.kernel.lanes.lower import Lowering
 from headrace.kernel.lanes.machine import MachineType, Value
 from headrace.kernel.lanes.scalar import element_dtype
 from headrace.kernel.products import flat_size
-from headrace.kernel.target import SliceRule
+from headrace.kernel.target import SliceRule, TensorMap
 from headrace.targets.triton.naive import TritonSource
 from headrace.targets.triton.source import (
     FIRST_WORKGROUP,
@@ -211,6 +211,10 @@ class TileWriter(SourceWriter):
             total = total + (size + 63) // 64 * 64
         return total
 
+    def keep(self, size_bytes: Expr) -> None:
+        """Gives the launch scratch, for a kernel that keeps no operands there."""
+        self._scratch_bytes = size_bytes
+
     def source(
         self,
         name: str,
@@ -220,14 +224,20 @@ class TileWriter(SourceWriter):
         warps: int,
         stages: int,
         slice: SliceRule | None = None,
-        descriptors: int = 0,
+        tensor_maps: Sequence[tuple[str, str, TensorMap]] = (),
+        cluster: int = 1,
     ) -> TritonSource:
-        """What was written, as a function `name` with the parameters of `naive.py`."""
+        """What was written, as a function `name` with the parameters of `naive.py`.
+
+        Args:
+            tensor_maps: the name of a parameter, Triton's type of it, and what it is.
+        """
         signature = [(f"p{i}", self.pointer(i)) for i in range(self._bound)]
-        if self._scratch_bytes != ZERO or descriptors:
+        if self._scratch_bytes != ZERO:
             signature.append(("scratch", "*u32"))
         signature += [(word, "i32") for word in FIRST_WORKGROUP]
         signature += [(f"dim{i}", "i32") for i in range(len(kernel.dims))]
+        signature += [(parameter, kind) for parameter, kind, _ in tensor_maps]
         parameters = ", ".join(parameter for parameter, _ in signature)
         comments = [
             f"p{i}: {o.access} {o.name!a}" for i, o in enumerate(kernel.operands[: self._bound])
@@ -251,7 +261,8 @@ class TileWriter(SourceWriter):
             warps,
             stages,
             slice,
-            descriptors,
+            tuple(tensor_map for _, _, tensor_map in tensor_maps),
+            cluster,
         )
 
 

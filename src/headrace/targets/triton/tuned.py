@@ -16,6 +16,7 @@ from headrace.kernel.products import Product, flat_size
 from headrace.targets.tables import NO_TABLE, Problem, Table, Tables, sizes_text, unfit
 from headrace.targets.triton.schedule import (
     LARGE_TILES,
+    MOST_PARTS,
     MOST_SHARED_BYTES,
     MULTIPROCESSORS,
     Tiles,
@@ -31,7 +32,8 @@ class How:
 
     Attributes:
         table: schedules that were measured.
-        descriptors: the architecture brings tiles by descriptors (`descriptors.py`).
+        descriptors: the architecture brings tiles by descriptors (`descriptors.py`), and has
+            clusters of programs.
     """
 
     table: Table = NO_TABLE
@@ -85,7 +87,9 @@ def _fits(found: Product, tiles: Tiles, width_bytes: int) -> bool:
         return False
     if tiles.warps not in (1, 2, 4, 8, 16) or not 1 <= tiles.stages <= 8:
         return False
-    if tiles.programs and any(a.size != ONE for a in found.batch):
+    if not 1 <= tiles.parts <= MOST_PARTS or (tiles.programs and tiles.parts > 1):
+        return False
+    if (tiles.programs or tiles.parts > 1) and any(a.size != ONE for a in found.batch):
         return False
     return tiles.shared_bytes(width_bytes) <= MOST_SHARED_BYTES
 
@@ -143,5 +147,11 @@ def product_problem(kernel: Kernel, found: Product, chosen: Tiles) -> Problem | 
             tried.append(tiles.going_through(at_once))
         if found.narrow:
             tried.append(replace(tried[-1], descriptors=True))
+            tried += [
+                replace(tried[-1], programs=0, parts=parts, descriptors=descriptors)
+                for parts in range(2, MOST_PARTS + 1)
+                for descriptors in (False, True)
+                if count * parts <= 2 * MULTIPROCESSORS and depth >= 4 * parts * tiles.depth
+            ]
     others = [t for t in dict.fromkeys(tried) if t != chosen and _fits(found, t, width_bytes)]
     return Problem(key, chosen, tuple(others))

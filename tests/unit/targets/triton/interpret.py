@@ -144,4 +144,4 @@ def run(
     if columns is not None:
         first_y, grid = columns[0], (grid[0], columns[1], grid[2])
     with _rounding_bfloat16():
-        function[grid](*tensors, 0, first_y, 0, *sizes)
+        function[grid](*tensors, 0, first_y, 0, *sizes, *[0 for _ in source.tensor_maps])

@@ -15,7 +15,7 @@ from headrace.code_cache import code_key
 from headrace.kernel.description import Kernel
 from headrace.kernel.products import as_product
 from headrace.targets.tables import NO_TABLE, Table
-from headrace.targets.triton import contract, descriptors
+from headrace.targets.triton import contract
 from headrace.targets.triton.descriptors import matrix
 from headrace.targets.triton.schedule import MOST_SHARED_BYTES, MULTIPROCESSORS, Tiles
 from headrace.targets.triton.target import make
@@ -66,6 +66,8 @@ def test_what_is_none() -> None:
         Tiles(32, 16, 16, programs=7),
         Tiles(64, 32, 16, programs=1000),
         Tiles(16, 64, 16, 8, 1),
+        Tiles(64, 16, 16, parts=2),
+        Tiles(64, 32, 16, parts=4),
     ],
     ids=str,
 )
@@ -115,20 +117,22 @@ kernel(%d0 = 2, %d1 = tokens, %d2 = 70) dims(tokens) {
 """
 
 
-@pytest.mark.parametrize("programs", [0, 3])
+@pytest.mark.parametrize("programs, parts", [(0, 1), (3, 1), (0, 2), (0, 3)])
 @needs_interpreter
 @pytest.mark.filterwarnings("ignore")
-def test_factors_come_by_descriptors(programs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_factors_come_by_descriptors(
+    programs: int, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from interpret import run
 
-    tiles = Tiles(32, 16, 16, 4, 3, programs, True)
+    tiles = Tiles(32, 16, 16, 4, 3, programs, True, parts)
     monkeypatch.setattr(contract, "choose_tiles", lambda *_: tiles)
     # One batch: its tokens are rows of one matrix. Of two, the size between them is not known.
     text = TOKENS.replace("= 2,", "= 1,").replace("[2,", "[1,")
     for given, described in ((text, 2), (TOKENS, 1)):
         sample = Sample("tokens", given, {"tokens": 77}, tolerance=1e-2)
         source = contract.generate("k", sample.kernel, how=How(descriptors=True))
-        assert source is not None and source.descriptors == described
+        assert source is not None and len(source.tensor_maps) == described
         assert source.text.count("tl.make_tensor_descriptor") == described
         buffers = sample.buffers()
         expected = sample.expected(buffers)
@@ -154,7 +158,7 @@ def test_what_is_no_matrix_is_loaded_element_by_element() -> None:
 
 
 @needs_triton
-def test_memory_for_descriptors_is_scratch() -> None:
+def test_descriptors_are_parameters_of_the_launch() -> None:
     kernel = kernel_of(
         LARGE.replace("[512, 2048]", "[512, 2048] layout [1, 512] offset 0 size 1048576")
     )
@@ -163,11 +167,29 @@ def test_memory_for_descriptors_is_scratch() -> None:
     table = Table(((problem.key, Tiles(128, 256, 64, 8, 3, 132, True)),))
     code = TARGET.with_table(table).translate("k", kernel)
     (launch,) = code.specialisations[0].launches
-    programs = launch.workgroups[0].value * launch.workgroups[1].value
-    assert launch.scratch_bytes.value == (2 * programs + 1) * descriptors.BYTES
+    assert launch.scratch_bytes.value == 0
+    assert [
+        (m.binding, m.rows.value, m.columns.value, m.stride_bytes, m.box, m.swizzle)
+        for m in launch.tensor_maps
+    ] == [(0, 3000, 512, 1024, (128, 64), 3), (1, 2048, 512, 1024, (256, 64), 3)]
     assert "cp.async.bulk.tensor" in code.listing
     older = make("cuda:sm_80").with_table(table).translate("k", kernel)
-    assert older.specialisations[0].launches[0].scratch_bytes.value == 0
+    assert not older.specialisations[0].launches[0].tensor_maps
+
+
+@needs_triton
+def test_parts_of_a_depth_are_a_cluster() -> None:
+    kernel = kernel_of(LARGE)
+    problem = TARGET.problem(kernel)
+    assert problem is not None
+    table = Table(((problem.key, Tiles(128, 128, 64, parts=3)),))
+    (launch,) = TARGET.with_table(table).translate("k", kernel).specialisations[0].launches
+    assert launch.cluster == 3
+    assert [w.value for w in launch.workgroups] == [24, 16, 3]
+    assert launch.scratch_bytes.value == 24 * 16 * 2 * 128 * 128 * 4
+    older = make("cuda:sm_80").with_table(table).translate("k", kernel)
+    (launch,) = older.specialisations[0].launches
+    assert launch.cluster == 1 and launch.workgroups[2].value == 1
 
 
 @needs_triton
@@ -188,7 +210,13 @@ def test_a_table_decides_the_code() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [Tiles(48, 64, 32), Tiles(64, 64, 8), Tiles(256, 256, 128, 8, 4), Tiles(64, 64, 32, 3)],
+    [
+        Tiles(48, 64, 32),
+        Tiles(64, 64, 8),
+        Tiles(256, 256, 128, 8, 4),
+        Tiles(64, 64, 32, 3),
+        Tiles(64, 64, 32, programs=9, parts=2),
+    ],
     ids=str,
 )
 def test_a_choice_that_does_not_fit_is_refused(wrong: Tiles) -> None:

@@ -157,7 +157,8 @@ def _write(
     evaluate: Evaluate,
     progress: Progress | None,
 ) -> Module:
-    pool = _PoolWriter(file, specs, evaluate, progress)
+    mapped = all(p.device_class == "cpu" for p in parts.programs)
+    pool = _PoolWriter(file, specs, evaluate, progress, mapped)
     weights = pool.write_all()
     segments = pool.segments()
     module = Module(
@@ -220,7 +221,9 @@ class _PoolWriter:
         specs: Sequence[WeightSpec],
         evaluate: Evaluate,
         progress: Progress | None,
+        mapped: bool,
     ) -> None:
+        """`mapped`: see `PoolLayout`."""
         self._specs = specs
         self._evaluate = evaluate
         self._progress = progress
@@ -230,7 +233,7 @@ class _PoolWriter:
         distinct = {self._key(s): s.size_bytes for s in specs}
         self._total = sum(distinct.values())
         self._done = 0
-        self._layout = PoolLayout(self._total)
+        self._layout = PoolLayout(self._total, mapped)
         self.file_offset_bytes = pool_offset_bytes(self._total)
         self._segments = _SegmentHasher(self._layout)
         self._pages = WholePages(file, self.file_offset_bytes)

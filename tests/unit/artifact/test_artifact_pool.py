@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -26,8 +26,8 @@ class Sized:
     uses: int = 1
 
 
-def lay_out(weights):
-    layout = PoolLayout(sum(w.size_bytes for w in weights))
+def lay_out(weights, mapped=False):
+    layout = PoolLayout(sum(w.size_bytes for w in weights), mapped)
     offsets = {}
     for group in storage_order(weights):
         for i in group:
@@ -47,10 +47,13 @@ def random_weights(seed):
     return weights
 
 
+@pytest.mark.parametrize("mapped", [False, True])
 @pytest.mark.parametrize("seed", range(20))
-def test_segments_cover_the_pool_and_borders_are_where_they_may_be(seed):
+def test_segments_cover_the_pool_and_borders_are_where_they_may_be(seed, mapped):
     weights = random_weights(seed)
-    offsets, spans = lay_out(weights)
+    if mapped:
+        weights = [replace(w, size_bytes=20 * w.size_bytes) for w in weights]
+    offsets, spans = lay_out(weights, mapped)
     end = 0
     for span in spans:
         assert span.offset_bytes == end and span.size_bytes % 4096 == 0 < span.size_bytes
@@ -130,6 +133,19 @@ def test_large_pools_lie_on_huge_pages() -> None:
     assert end <= total * 101 // 100 + 4096
     assert pool_offset_bytes(total) == huge
     assert pool_offset_bytes(100 << 20) == 4096
+
+
+@pytest.mark.parametrize(("mapped", "shared"), [(True, 0), (False, 15)])
+def test_layers_of_half_a_huge_page_share_none_where_the_file_is_mapped(mapped, shared) -> None:
+    """GPT-2's: its four products are 3.375, 1.125, 4.5 and 4.5 pages."""
+    eighth = 1 << 18
+    layer = [Sized(27 * eighth, 3 << 17), Sized(9 * eighth, 3 << 16)]
+    layer += [Sized(36 * eighth, 3 << 17), Sized(36 * eighth, 3 << 18)]
+    _, spans = lay_out([*layer * 12, Sized(296 << 20, 1 << 20)], mapped)
+    assert sum(s.offset_bytes % (2 << 20) > 0 for s in spans) == shared
+    sizes = sorted(s.size_bytes for s in spans[:60])
+    target = segment_target_bytes(sum(s.size_bytes for s in spans))
+    assert sizes[-1] <= target + (2 << 20) and sizes[2] >= target // 2
 
 
 def test_a_huge_page_never_moves_a_border_inside_a_weight() -> None:

@@ -9,6 +9,7 @@ cut, so the bits are the same.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -34,6 +35,8 @@ PANEL_COLUMNS = 16
 _ACCUMULATORS = 12
 _L2_BYTES = 192 << 10
 """Weights of a column block up to this are reread for every row tile (L2 holds 512 KiB)."""
+
+_HUGE_PAGE_BYTES = 2 << 20
 
 _ROW_BYTES = 128 << 10
 """Left operands up to this are read again for every column block, not cut into row blocks."""
@@ -335,7 +338,8 @@ def _flat_blocks(plan: ContractPlan) -> ContractPlan:
     """Blocks of a sum that stays in registers.
 
     Large weights are cut along columns, so that a part of them is enough for a workgroup
-    (streaming slices them there); small ones along rows.
+    (streaming slices them there); small ones along rows. A part as large as pages of 2 MiB
+    ends with one: the file is mapped in such, and taken whole.
     """
     depth = 1
     for axis in plan.sums:
@@ -357,6 +361,9 @@ def _flat_blocks(plan: ContractPlan) -> ContractPlan:
         )
         column_block = min(column_block, max(1, panel_count // max(8, wanted)))
     column_block = -(-column_block // plan.panels) * plan.panels
+    whole = math.lcm(panel_bytes * plan.panels, _HUGE_PAGE_BYTES) // panel_bytes
+    if whole <= column_block:
+        column_block -= column_block % whole
     columns = max(1, -(-panel_count // column_block))
     pieces = max(1, 24 // (columns * batch))
     block_tiles = max(1, -(-row_tiles // pieces))

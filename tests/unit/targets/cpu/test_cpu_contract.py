@@ -276,6 +276,15 @@ def test_weight_may_be_cut_along_its_panels():
     assert rule.step_bytes.value * columns >= 512 * 256 * 4
 
 
+def test_large_slices_end_with_a_page_of_two_mib() -> None:
+    """GPT-2's logits: 131 of 3,142 panels of 48 KiB would be 3.07 pages."""
+    kernel = with_wishes(matmul(1, 50257, 768), NATIVE)
+    (specialisation,) = NATIVE.translate("k", kernel).specialisations
+    (launch,) = specialisation.launches
+    assert launch.slice is not None
+    assert launch.slice.step_bytes.value == 6 << 20
+
+
 @pytest.mark.parametrize(
     ("c", "n", "size", "k", "stride"),
     [(128, 40, 5, 3, 1), (116, 20, 7, 3, 2), (1028, 33, 5, 1, 1), (200, 16, 6, 3, 1)],

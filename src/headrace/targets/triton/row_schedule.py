@@ -16,6 +16,9 @@ _UNKNOWN_SIZE = 256
 _LEAST_PROGRAMS = 264
 """Two for each multiprocessor of the largest GPUs; fewer rows a tile are chosen until then."""
 
+_MANY_PROGRAMS = 2048
+"""16 on each multiprocessor."""
+
 _MOST_LANES = 2048
 _TILE = 1024
 """Elements of a tile, where rows and lanes are enough."""
@@ -27,9 +30,9 @@ SHORT = 16
 """Up to so many elements of a fold lie in one lane, one after the other: windows."""
 
 
-_ROW_BYTES = 4096
-"""Of a tile of plain weights, where a matrix is multiplied by a vector. Measured on an H200
-(docs/measured/h200.md)."""
+_ROW_BYTES, _TILE_BYTES = 4096, 8192
+"""Of a row, and of all rows, of a tile of plain weights, where a matrix is multiplied by a vector.
+Measured on an H200 (docs/measured/h200.md)."""
 
 _PACKED_VALUES = 1024
 """Of a row of a tile of packed weights. Runs written out would be read all at once, and take
@@ -79,7 +82,10 @@ def _one_row_schedule(kernel: Kernel) -> Schedule | None:
     else:
         each, most_runs = 1024 // width, SHORT
         lanes = power_of_two(depth.value, 32, _ROW_BYTES // width)
-        rows = _ROW_BYTES // width // lanes
+        if depth.value > lanes and 16 * (-depth.value % lanes) > depth.value:
+            # Of the last run too many lanes would have nothing to do.
+            lanes //= 2
+        rows = _TILE_BYTES // width // lanes
     while rows > 1 and points.value < rows * _LEAST_PROGRAMS:
         rows //= 2
     warps = power_of_two(rows * lanes // each, 1, 8)
@@ -125,8 +131,10 @@ def choose_schedule(kernel: Kernel) -> Schedule:
             while lanes > max(length, 1):
                 lanes //= 2
     packed = any(o.layout.codes is not None for o in kernel.operands)
-    # Bytes of packed weights are read 16 at a time by each thread.
-    warps = power_of_two(rows * lanes // (512 if packed else 256), 1, 8)
+    # Bytes of packed weights are read 16 at a time by each thread. Where there are programs
+    # enough, the threads of one need not wait for each other.
+    many = rows == 1 and size.is_constant and points >= _MANY_PROGRAMS
+    warps = power_of_two(rows * lanes // (1024 if many else 512 if packed else 256), 1, 8)
     return Schedule(rows, lanes, warps)
 
 

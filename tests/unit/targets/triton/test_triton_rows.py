@@ -161,6 +161,35 @@ def test_tiles_follow_memory() -> None:
     assert (product.rows, product.lanes) == (1, 512)
 
 
+MATRIX = """
+kernel(%d0 = 4096) {
+  ro x : bf16[DEPTH]
+  ro constant w : bf16[DEPTH, 4096] layout [1, DEPTH] offset 0 size SIZE
+  wo y : f32[4096]
+  local a : f32
+  reduce(%r0 = DEPTH) {
+    %v0 = load x[%r0]
+    %v1 = load w[%r0, %d0]
+    %v2 = convert(%v0) : f32
+    %v3 = convert(%v1) : f32
+    %v4 = multiply(%v2, %v3) : f32
+    fold %v4 from 0.0 with add into a
+  }
+  map() {
+    %v5 = read a[]
+    store %v5 to y[%d0]
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(("depth", "rows", "lanes"), [(4096, 2, 2048), (11008, 4, 1024)])
+def test_rows_of_a_matrix_keep_all_lanes_busy(depth: int, rows: int, lanes: int) -> None:
+    text = MATRIX.replace("DEPTH", str(depth)).replace("SIZE", str(4096 * depth))
+    schedule = choose_schedule(Sample("matrix", text).kernel)
+    assert (schedule.rows, schedule.lanes, schedule.warps) == (rows, lanes, 8)
+
+
 def windows() -> Kernel:
     return in_memory_order(Sample("windows", WINDOWS).kernel)
 

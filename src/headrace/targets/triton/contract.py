@@ -40,6 +40,7 @@ from headrace.kernel.products import (
 )
 from headrace.kernel.target import SliceRule, TensorMap
 from headrace.targets.triton.descriptors import Matrix, matrix
+from headrace.targets.triton.erf import erf
 from headrace.targets.triton.naive import TritonSource
 from headrace.targets.triton.schedule import Tiles, choose_tiles
 from headrace.targets.triton.source import (
@@ -306,6 +307,8 @@ class _ContractLowering(TileLowering):
         took GELU of 4096 x 3072 halves as long as a fifth of the product."""
         if self.smooth and operation.dtype.name in NARROW_FLOATS:
             operand = self._value(values, operation.operands[0])
+            if operation.operation == "erf" and operand.value.type == "f32":
+                return Scalar(operation.dtype, (erf(self.writer, operand.value),))
             if operation.operation != "convert":
                 keep_wide = True
             elif operand.dtype.name in ("f32", *NARROW_FLOATS):

@@ -64,11 +64,13 @@ class PartTimes:
         self._groups = [1] * len(steps)
         self._beside = [1] * len(steps)  # workgroups for each along the axis
         self.slots = [0] * len(steps)
+        self.together = [False] * len(steps)
         for index, step in enumerate(steps):
             slots = concurrency.slots.get((step.executable, step.symbol), 0)
-            # Parts that share a place for scratch cannot run beside one another.
-            if step.slice is None or not slots or step.scratch_bytes:
+            if step.slice is None or not slots:
                 continue
+            # Parts that share a place for scratch cannot run beside one another.
+            self.together[index] = not step.scratch_bytes
             x, y, z = step.workgroups
             self._groups[index] = max(1, step.workgroups[step.slice[1]])
             self._beside[index] = max(1, x * y * z // self._groups[index])
@@ -82,6 +84,10 @@ class PartTimes:
         launch = min(self._launch_ns, whole)
         waves = -(-count * beside // slots)
         return launch + (whole - launch) * waves // -(-self._groups[step] * beside // slots)
+
+    def more_ns(self, step: int, count: int) -> int:
+        """What `count` workgroups along the axis take beside their share of the launch."""
+        return self.part_ns(step, count) - self._times[step] * count // self._groups[step]
 
 
 def kernel_times_ns(

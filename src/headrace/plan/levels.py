@@ -10,7 +10,7 @@ that which brings least.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,8 +18,9 @@ from itertools import accumulate, islice
 from typing import TypeAlias
 
 from headrace.plan.cost import Event, Timing, Transfer, simulate, transfer_ns
-from headrace.plan.fetch import place_ring, transfers_of
+from headrace.plan.fetch import least_ring_bytes, place_ring, transfers_of
 from headrace.plan.problem import Problem
+from headrace.plan.residency import Choice, Way
 from headrace.plan.streaming import events_of
 
 _DEPTHS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -28,10 +29,13 @@ _DEPTHS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _LARGE = 1.05  # times the middle unit: worth levels of its own before it
 _MOST_EXTRA = 16
 
-_REACH, _FEW, _LEAST_REACH = 2048, 16, 4
+_REACH, _FEW, _LEAST_REACH, _PROMISING = 1024, 8, 4, 3
 """Beside each ring so many levels are looked at, divided by the units there are: to play one
 takes as long as it has units, and a new budget must have its plan in a tenth of a second. Where
-these are few, the first level of every other ring is, then those next to the best."""
+these are few, the first level of each ring is, then those next to the best."""
+
+_ENOUGH = 2
+"""Rings deeper than the best so far, none of them better, after which no others are looked at."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +44,10 @@ class Level:
 
     Attributes:
         stays: units beyond those that stay at every budget.
-        cost_bytes: the least budget that can pay it.
     """
 
     stays: tuple[int, ...]
     ring_bytes: int
-    cost_bytes: int
 
 
 _LevelKey: TypeAlias = tuple[int, tuple[int, ...]]
@@ -72,26 +74,29 @@ class Levels:
         self._choice = problem.choice
         self._units = problem.streaming.units
         self._played: dict[_LevelKey, Schedule] = {}
-        self._known: dict[tuple[int, bool], list[int]] = {}
+        self._known: dict[tuple[int, Way], list[int]] = {}
         self._sizes = [u.size_bytes for u in self._units]
 
     @property
     def everything(self) -> Level:
         """All units of the function stay."""
-        rest = self._choice.rest
-        return Level(rest, 0, self._choice.everything_bytes)
+        return Level(self._choice.rest, 0)
 
     @cached_property
     def rings_bytes(self) -> tuple[int, ...]:
-        """Sizes a ring may have, ascending: the least first."""
+        """Sizes a ring may have, ascending.
+
+        Those below the least that holds whatever streams are for two units of a size that
+        many have: all larger ones stay.
+        """
         least = self._choice.ring_bytes
         sizes = sorted(self._sizes[u] for u in self._choice.rest)
         if not sizes:
             return (least,)
         unit, most = sizes[len(sizes) // 2], sum(sizes) // 2
-        return tuple(
-            least + depth * unit for depth in _DEPTHS if not depth or depth * unit <= most
-        )
+        small = {2 * sizes[len(sizes) * share // 4] for share in range(1, 4)}
+        deep = (least + depth * unit for depth in _DEPTHS if not depth or depth * unit <= most)
+        return (*sorted(ring for ring in small if ring < least), *deep)
 
     def choose(self, allowed_bytes: int) -> tuple[Level, Schedule]:
         """The level that a budget of at least the minimum takes, and its schedule."""
@@ -100,73 +105,39 @@ class Levels:
             idle = [False] * len(self._units)
             timing = Timing(self._problem.compute_ns, 0)
             return self.everything, Schedule(idle, [], [], timing)
-        reach = _REACH // max(1, len(self._choice.rest))
-        best: _Found | None = None
-        way = self.rings_bytes[0], False
-        rings = self.rings_bytes if reach >= _FEW else self.rings_bytes[::2]
-        for ring_bytes in rings:
-            left_bytes = allowed_bytes - self._choice.minimum_bytes
-            left_bytes -= ring_bytes - self._choice.ring_bytes
-            if left_bytes < 0:
-                break
-            if best and self._least_ns(left_bytes) >= best[1].timing.step_ns:
-                break  # a larger ring leaves still less for what stays
-            for by_launch in self._choice.ways:
-                looked = reach if reach >= _FEW else 1
-                found = self._best_of(ring_bytes, by_launch, left_bytes, looked, best)
-                if found is not best:
-                    best, way = found, (ring_bytes, by_launch)
-        assert best is not None
-        if reach < _FEW:
-            left_bytes = allowed_bytes - self._choice.minimum_bytes
-            left_bytes -= way[0] - self._choice.ring_bytes
-            best = self._best_of(*way, left_bytes, max(_LEAST_REACH, reach), best)
-        assert best is not None
-        return best
+        count = len(self._choice.rest)
+        reach = _REACH // max(1, count)
+        many = reach < _FEW
+        search = _Search(self, self._choice, allowed_bytes)
+        ways = self._choice.ways
+        if many:
+            # Where there are hundreds of transfers, few of them are worth an order of its own.
+            ways = (*ways, "large first")
+        # From the least that holds whatever streams: it always has a level.
+        least = bisect_left(self.rings_bytes, self._choice.ring_bytes)
+        best_at = least
+        for at in (*range(least, len(self.rings_bytes)), *range(least)):
+            if many and at - best_at > _ENOUGH:
+                continue
+            before = search.best
+            for way in ways:
+                search.look(self.rings_bytes[at], way, 1 if many else reach, many)
+            best_at = at if search.best is not before else best_at
+        if many:
+            for ring_bytes, way in search.promising():
+                search.look(ring_bytes, way, max(_LEAST_REACH, reach))
+        assert search.best is not None
+        return search.best
 
-    def _best_of(
-        self,
-        ring_bytes: int,
-        by_launch: bool,
-        left_bytes: int,
-        reach: int,
-        best: _Found | None,
-    ) -> _Found | None:
-        """The best of one order beside a ring, or what was found before.
-
-        Args:
-            left_bytes: for what stays beside the ring and what always does.
-            reach: how many levels are looked at, from the one that keeps most.
-        """
-        choice = self._choice
-        place = choice.minimum_bytes - choice.ring_bytes + ring_bytes
-        order = choice.order(ring_bytes, by_launch)
-        kept_bytes = self._kept_bytes(ring_bytes, by_launch)
-        most = bisect_right(kept_bytes, left_bytes) - 1
-        for kept in range(most, max(most - reach, -1), -1):
-            above = kept_bytes[min(kept + 1, len(order))]
-            if best and self._least_ns(above) >= best[1].timing.step_ns:
-                break
-            beside = self._beside(order, kept, left_bytes - kept_bytes[kept])
-            for extra in islice(beside, reach):
-                cost = place + kept_bytes[kept] + sum(self._sizes[u] for u in extra)
-                level = Level((*order[:kept], *extra), ring_bytes, cost)
-                if best and self._floor_ns(level) >= best[1].timing.step_ns:
-                    continue
-                schedule = self._play(level)
-                if best is None or schedule.timing.step_ns < best[1].timing.step_ns:
-                    best = (level, schedule)
-        return best
-
-    def _kept_bytes(self, ring_bytes: int, by_launch: bool) -> list[int]:
+    def kept_bytes(self, ring_bytes: int, way: Way) -> list[int]:
         """Bytes of the first units of a ring's order: none, one, and so on."""
-        found = self._known.get((ring_bytes, by_launch))
+        found = self._known.get((ring_bytes, way))
         if found is None:
-            sizes = (self._sizes[u] for u in self._choice.order(ring_bytes, by_launch))
-            found = self._known[ring_bytes, by_launch] = list(accumulate(sizes, initial=0))
+            sizes = (self._sizes[u] for u in self._choice.order(ring_bytes, way))
+            found = self._known[ring_bytes, way] = list(accumulate(sizes, initial=0))
         return found
 
-    def _beside(
+    def beside(
         self, order: Sequence[int], kept: int, left_bytes: int
     ) -> Iterator[tuple[int, ...]]:
         """What may stay beside the first `kept` of an order, most bytes first.
@@ -192,6 +163,29 @@ class Levels:
             yield from reversed(steps)
         yield ()
 
+    def filled(self, order: Sequence[int], kept: int, left_bytes: int) -> tuple[int, ...]:
+        """The first `kept` of an order, some of the last given up for larger ones behind
+        them, or with one more, so that little is left."""
+        stays, rest = list(order[:kept]), list(order[kept:])
+        while True:
+            # Of each size the last that stays, and the first that does not.
+            outs = {self._sizes[u]: n for n, u in enumerate(stays)}
+            ins = {self._sizes[u]: n for n, u in reversed(list(enumerate(rest)))}
+            gains = [
+                (new - old, out, into)
+                for old, out in (*list(outs.items())[-_MOST_EXTRA:], (0, -1))
+                for new, into in list(ins.items())[-_MOST_EXTRA:]
+                if 0 < new - old <= left_bytes
+            ]
+            if not gains:
+                return tuple(stays)
+            gain, out, into = max(gains)
+            left_bytes -= gain
+            if out < 0:
+                stays.append(rest.pop(into))
+            else:
+                stays[out], rest[into] = rest[into], stays[out]
+
     def _streams(self, level: Level) -> list[bool]:
         """For each unit whether it streams."""
         streams = [False] * len(self._units)
@@ -215,7 +209,7 @@ class Levels:
     def _rest_bytes(self) -> int:
         return sum(self._sizes[u] for u in self._choice.rest)
 
-    def _least_ns(self, kept_bytes: int) -> int:
+    def least_ns(self, kept_bytes: int) -> int:
         """A time that no level beats which keeps so many bytes or fewer."""
         problem, profile = self._problem, self._problem.profile
         left = max(0, self._rest_bytes - kept_bytes)
@@ -231,13 +225,14 @@ class Levels:
         """Time to bring each unit."""
         return [transfer_ns(u.size_bytes, self._problem.profile) for u in self._units]
 
-    def _floor_ns(self, level: Level) -> int:
+    def floor_ns(self, level: Level) -> int:
         """A time that the level cannot beat."""
         times, problem = self._busy_ns, self._problem
         busy = sum(times[u] for u in self._choice.rest) - sum(times[u] for u in level.stays)
         return max(busy, problem.compute_ns + int(busy * problem.profile.contention))
 
-    def _play(self, level: Level) -> Schedule:
+    def play(self, level: Level) -> Schedule | None:
+        """The level's schedule; None where its ring is too small for what streams."""
         key = level.ring_bytes, level.stays
         known = self._played.get(key)
         if known is not None:
@@ -246,6 +241,8 @@ class Levels:
         problem = self._problem
         events = events_of(problem.streaming, streams, problem.runs)
         transfers = transfers_of(events, self._sizes)
+        if level.ring_bytes < min(self._choice.ring_bytes, least_ring_bytes(transfers)):
+            return None
         place_ring(transfers, level.ring_bytes, events)
         parts = problem.streaming.parts
         timing = simulate(
@@ -258,3 +255,69 @@ class Levels:
         )
         schedule = self._played[key] = Schedule(streams, events, transfers, timing)
         return schedule
+
+
+class _Search:
+    """The best of the levels that a budget can pay, among those looked at.
+
+    Attributes:
+        best: None where none was.
+    """
+
+    def __init__(self, levels: Levels, choice: Choice, allowed_bytes: int) -> None:
+        self._levels = levels
+        self._choice = choice
+        self._allowed_bytes = allowed_bytes
+        self._found: dict[tuple[int, Way], int] = {}
+        self.best: _Found | None = None
+
+    def promising(self) -> list[tuple[int, Way]]:
+        """The rings and orders whose first level was fastest."""
+        return sorted(self._found, key=lambda way: self._found[way])[:_PROMISING]
+
+    def look(self, ring_bytes: int, way: Way, reach: int, fills: bool = False) -> None:
+        """Plays levels of one order beside a ring.
+
+        Args:
+            reach: how many, from the one that keeps most.
+            fills: of that one the last units that stay give way to larger ones, as far as is
+                paid.
+        """
+        levels, choice = self._levels, self._choice
+        place = choice.minimum_bytes - choice.ring_bytes + ring_bytes
+        left_bytes = self._allowed_bytes - place
+        if left_bytes < 0 or self._is_lost(left_bytes):
+            return
+        order = choice.order(ring_bytes, way)
+        kept_bytes = levels.kept_bytes(ring_bytes, way)
+        most = bisect_right(kept_bytes, left_bytes) - 1
+        for kept in range(most, max(most - reach, -1), -1):
+            if self._is_lost(kept_bytes[min(kept + 1, len(order))]):
+                break
+            stays, spare_bytes = order[:kept], left_bytes - kept_bytes[kept]
+            if fills:
+                filled = levels.filled(order, kept, spare_bytes)
+                self._try(Level(filled, ring_bytes), way)
+                continue
+            for extra in islice(levels.beside(order, kept, spare_bytes), reach):
+                self._try(Level((*stays, *extra), ring_bytes), way)
+
+    def _is_lost(self, kept_bytes: int) -> bool:
+        """Whether no level that keeps so many bytes can be better than the best."""
+        return (
+            self.best is not None
+            and self._levels.least_ns(kept_bytes) >= self.best[1].timing.step_ns
+        )
+
+    def _try(self, level: Level, way: Way) -> None:
+        best = self.best
+        if best and self._levels.floor_ns(level) >= best[1].timing.step_ns:
+            return
+        schedule = self._levels.play(level)
+        if schedule is None:
+            return
+        step_ns = schedule.timing.step_ns
+        key = level.ring_bytes, way
+        self._found[key] = min(step_ns, self._found.get(key, step_ns))
+        if best is None or step_ns < best[1].timing.step_ns:
+            self.best = level, schedule

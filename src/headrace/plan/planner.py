@@ -175,7 +175,7 @@ class Prepared(Problem):
         resident = [*choice.always, *level.stays]
         if len(level.stays) < len(choice.rest):
             return sorted(resident)
-        left = allowed_bytes - level.cost_bytes
+        left = allowed_bytes - choice.everything_bytes
         rows = self.streaming.row_bytes if choice.tables else 0
         tables = sum(units[u].size_bytes for u in choice.tables)
         if choice.tables and tables <= left + rows:

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Literal, TypeAlias
 
 from headrace.plan.cost import Concurrency, Event, PartTimes, transfer_ns
 from headrace.plan.fetch import least_ring_bytes, transfers_of
@@ -23,6 +25,18 @@ _ANCHOR_COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _TWICE = 2
 _STAGES = (*(n / 32 for n in range(1, 33)), 1.25, 1.5, 2.0, 3.0, 4.0, 8.0)
 """Link time for each nanosecond of computing, of what would bring all weights."""
+
+_DEAR = 0.2
+"""Computing that a unit's slices cost beside their share, in times of its transfer."""
+
+_LARGE = 0.97
+"""Of half a ring: units for which it has been made."""
+
+Way: TypeAlias = Literal["spread", "large first", "by launch", "dear last"]
+"""How units are ordered: evenly over the step; the largest that a ring holds two of first to
+stream, for that makes few transfers; those that the slices of a launch read behind one another,
+so that few launches are cut between what stays and what streams; or those last to stream whose
+slices cost most computing."""
 
 
 class Choice:
@@ -49,7 +63,7 @@ class Choice:
         profile: Profile,
     ) -> None:
         self._parts = (flat, streaming, runs, profile)
-        self._orders: dict[tuple[int, bool], tuple[int, ...]] = {}
+        self._orders: dict[tuple[int, Way], tuple[int, ...]] = {}
         units = streaming.units
         fixed = [i for i, u in enumerate(units) if u.fixed]
         free = [(i, u) for i, u in enumerate(units) if not u.fixed]
@@ -75,25 +89,57 @@ class Choice:
         return events_of(streaming, streams, runs)
 
     @cached_property
-    def ways(self) -> tuple[bool, ...]:
-        """What `order` may be asked for: by launches too where slices cost more than shares."""
+    def ways(self) -> tuple[Way, ...]:
+        """What `order` may be asked for: others too where slices cost more than shares."""
         _, streaming, _, _ = self._parts
-        return (False, True) if any(streaming.parts.slots) else (False,)
+        if not any(streaming.parts.slots):
+            return ("spread",)
+        return ("spread", "by launch", "dear last") if self._dear else ("spread", "by launch")
 
-    def order(self, ring_bytes: int, by_launch: bool = False) -> tuple[int, ...]:
-        """`rest` in the order in which its units stay beside a ring of this size.
+    @cached_property
+    def _uses(self) -> _Uses:
+        flat, streaming, runs, _ = self._parts
+        sizes = [u.size_bytes for u in streaming.units]
+        return _uses(flat, sizes, runs, self.rest, self.events)
 
-        Args:
-            by_launch: the units that the slices of a launch read follow one another, so that
-                few launches are cut between what stays and what streams.
-        """
-        found = self._orders.get((ring_bytes, by_launch))
+    @cached_property
+    def _times_ns(self) -> list[int]:
+        """Of the transfer of each unit."""
+        _, streaming, _, profile = self._parts
+        return [transfer_ns(u.size_bytes, profile) for u in streaming.units]
+
+    @cached_property
+    def _dear(self) -> frozenset[int]:
+        """Units whose slices take much longer than their share of the launch."""
+        _, streaming, _, _ = self._parts
+        more_ns: Counter[int] = Counter()
+        for atom in streaming.atoms:
+            if not atom.whole and streaming.parts.slots[atom.step]:
+                more_ns.update(
+                    dict.fromkeys(atom.units, streaming.parts.more_ns(atom.step, atom.count))
+                )
+        return frozenset(u for u in self.rest if more_ns[u] > _DEAR * self._times_ns[u])
+
+    def order(self, ring_bytes: int, way: Way = "spread") -> tuple[int, ...]:
+        """`rest` in the order in which its units stay beside a ring of this size."""
+        found = self._orders.get((ring_bytes, way))
         if found is None:
-            flat, streaming, runs, profile = self._parts
-            launches = _launches(streaming) if by_launch else {}
-            found = self._orders[ring_bytes, by_launch] = tuple(
+            _, streaming, _, profile = self._parts
+            sizes = {u: streaming.units[u].size_bytes for u in self.rest}
+            # A ring below the least that holds whatever streams: the larger units stay.
+            wide = (u for u in self.rest if ring_bytes < min(self.ring_bytes, 2 * sizes[u]))
+            late = self._dear if way == "dear last" else frozenset[int]()
+            if way == "large first":
+                half = min(ring_bytes, self.ring_bytes) / 2
+                late = frozenset(u for u in self.rest if sizes[u] < _LARGE * half)
+            found = self._orders[ring_bytes, way] = tuple(
                 _order(
-                    flat, streaming, runs, self.rest, self.events, profile, ring_bytes, launches
+                    self._uses,
+                    self._times_ns,
+                    transfer_ns(ring_bytes, profile),
+                    frozenset(wide),
+                    late,
+                    _launches(streaming) if way == "by launch" else {},
                 )
             )
         return found
@@ -141,25 +187,34 @@ def _anchors(
     return tuple(ranked[:count]), ring
 
 
-def _order(
+@dataclass(frozen=True)
+class _Uses:
+    """How a step reads the units of `rest`.
+
+    Attributes:
+        needed_ns: computing before the first reader of each.
+        groups: the order in which they begin to stream: those brought once or twice, those that
+            many launches read apart and are brought for each of them, those of loops. Each by
+            first reader.
+        compute_ns: of the step.
+    """
+
+    needed_ns: dict[int, int]
+    groups: tuple[list[int], list[int], list[int]]
+    compute_ns: int
+
+
+def _uses(
     flat: FlatFunction,
-    streaming: Streaming,
+    sizes_bytes: Sequence[int],
     runs: Sequence[tuple[int, int]],
     rest: Sequence[int],
     events: Sequence[Event],
-    profile: Profile,
-    ring_bytes: int,
-    launches: Mapping[int, int],
-) -> list[int]:
-    """`rest` in the order in which units stay: the reverse of how they begin to stream.
-
-    Units of one of the `launches` begin together.
-    """
+) -> _Uses:
     begin = 0
     needed: dict[int, int] = {}
     trips: dict[int, int] = {}
-    sizes = [u.size_bytes for u in streaming.units]
-    brought = Counter(t.unit for t in transfers_of(events, sizes))
+    brought = Counter(t.unit for t in transfers_of(events, sizes_bytes))
     for event in events:
         for unit in event.units:
             needed.setdefault(unit, begin)
@@ -167,20 +222,42 @@ def _order(
         begin += event.using_ns + event.trailing_ns
     places = sorted(rest, key=lambda u: (needed[u], u))
     often = [u for u in places if trips[u] > 1]
-    # What many launches read apart is brought for each of them: it stays before others.
     again = [u for u in places if trips[u] == 1 and brought[u] > _TWICE]
     once = [u for u in places if trips[u] == 1 and brought[u] <= _TWICE]
+    return _Uses(needed, (once, again, often), max(begin, 1))
+
+
+def _order(
+    uses: _Uses,
+    times_ns: Sequence[int],
+    ring_ns: int,
+    wide: frozenset[int],
+    late: frozenset[int],
+    launches: Mapping[int, int],
+) -> list[int]:
+    """Units in the order in which they stay: the reverse of how they begin to stream.
+
+    Args:
+        times_ns: of each unit's transfer.
+        ring_ns: of bringing as much as the ring holds.
+        wide: units that all stay.
+        late: units that stream behind others that are brought as often.
+        launches: units of one begin together.
+    """
     order: list[int] = []
-    ring_ns = transfer_ns(ring_bytes, profile)
-    for group in (once, again, often):
+    once, *others = uses.groups
+    groups = ([u for u in once if u not in late], [u for u in once if u in late], *others)
+    for group in groups:
         together: dict[int, list[int]] = {}
         for unit in group:
-            together.setdefault(launches.get(unit, ~unit), []).append(unit)
+            if unit not in wide:
+                together.setdefault(launches.get(unit, ~unit), []).append(unit)
         parts = list(together.values())
-        times = [sum(transfer_ns(sizes[u], profile) for u in units) for units in parts]
-        first = [needed[units[0]] for units in parts]
-        for pick in _hidden_first(first, times, max(begin, 1), ring_ns):
+        times = [sum(times_ns[u] for u in units) for units in parts]
+        first = [uses.needed_ns[units[0]] for units in parts]
+        for pick in _hidden_first(first, times, uses.compute_ns, ring_ns):
             order.extend(parts[pick])
+    order.extend(sorted(wide))
     return order[::-1]
 
 

@@ -315,7 +315,7 @@ class _Analysis:
         gain_ns = [parts.branch_ns - whole for whole in self._times]
         for atom in atoms:
             gain_ns[atom.step] += atom.compute_ns - parts.branch_ns
-        return [gain >= 0 for gain in gain_ns]
+        return [gain >= 0 and may for gain, may in zip(gain_ns, parts.together, strict=True)]
 
 
 def events_of(
@@ -352,6 +352,8 @@ def events_of(
         elif units != read and streaming.pays[launch]:
             beside, beside_here = beside + 1, beside_here + 1
             ns += parts.branch_ns
+        elif units != read:
+            count = 0  # a part of its own, behind the one before
         read = units
         if last is not None and (not units or units == last.units):
             if count:

@@ -71,13 +71,15 @@ class Given:
     def load(self, dims: Mapping[str, DimensionChoice]) -> Model:
         """The models in the tensor stage, as one.
 
-        Raises: as `importers/entries.py` and `importers/aliases.py`.
+        Raises: as `importers/entries.py` and `importers/aliases.py`; HR0209: sizes are told of
+            a model that was read before.
         """
         from headrace.importers.aliases import set_aliases
         from headrace.importers.entries import load_entries
         from headrace.importers.options import ImportOptions
         from headrace.importers.table import load
 
+        self._check_dimensions(dims)
         options = ImportOptions(dims)
         only = self.models.get("")
         if only is None:
@@ -86,6 +88,19 @@ class Given:
             model = load(only, options) if isinstance(only, Path) else only
         set_aliases(model, self.aliases)
         return model
+
+    def _check_dimensions(self, dims: Mapping[str, DimensionChoice]) -> None:
+        problems = Problems()
+        for entry, model in self.models.items():
+            if isinstance(model, Path):
+                continue
+            # Of several models, another may have the name.
+            names = dims.keys() & set(model.dimension_names) if entry else dims
+            for name in sorted(names):
+                fact = f"'{name}' cannot be told here: the model was read before"
+                cure = "give dims= to from_onnx or from_keras; from_jax takes sizes by its arguments"
+                problems.add(Diagnostic("HR0209", fact, (model.name,), helps=(cure,)))
+        problems.raise_if_any()
 
 
 def given(model: Models, aliases: Mapping[str, str] | None = None) -> Given:

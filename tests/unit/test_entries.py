@@ -98,6 +98,16 @@ def test_a_dimension_is_one_in_all_entries(tmp_path: Path) -> None:
         headrace.compile(models, tmp_path / "d.hrx", dims={"depth": 3, "rows": 3})
 
 
+def test_sizes_of_a_model_that_was_read_are_told_then(tmp_path: Path) -> None:
+    a = product(tmp_path / "a.onnx")
+    for models in (headrace.from_onnx(onnx.load(a)), {"b": headrace.from_onnx(onnx.load(a))}):
+        with pytest.raises(HeadraceError, match=r"HR0209.*'batch'"):
+            headrace.compile(models, tmp_path / "r.hrx", dims={"batch": 4})
+    read = headrace.from_onnx(onnx.load(a), dims={"batch": 4})
+    with headrace.load(headrace.compile(read, tmp_path / "r.hrx")) as module:
+        assert module.inputs[0].shape == (4, 64)
+
+
 def test_names_of_entries() -> None:
     assert parse_entries(["prefill=a.onnx", "gpt-2.onnx"]) == {
         "prefill": Path("a.onnx"),

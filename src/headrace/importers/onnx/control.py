@@ -60,6 +60,12 @@ def _if(at: GraphImporter, c: NodeContext, scope: Scope) -> list[Value | None]:
     if known is not None:
         taken = graphs[0 if bool(known.reshape(-1)[0]) else 1]
         return list(at.subgraph(taken, (), c, scope))
+    compared = c.value(0).compared
+    if compared is not None and _names_of(graphs) == (["Squeeze"], ["Identity"]):
+        # An axis goes where it holds one element: a result has one rank, so it does, and a
+        # call with other sizes is refused.
+        c.dims.same(*compared)
+        return list(at.subgraph(graphs[0], (), c, scope))
     condition = at.build.reshape(c.data(0), ())
     sides: list[list[Value]] = []
 
@@ -81,6 +87,11 @@ def _if(at: GraphImporter, c: NodeContext, scope: Scope) -> list[Value | None]:
     results = branch(at.build, condition, *sides_of)
     c.dims.join(names)
     return [Value("", dtype_of(r), shape_of(r), ssa=r) for r in results]
+
+
+def _names_of(graphs: Sequence[GraphProto]) -> tuple[list[str], ...]:
+    """The operators of each, but for constants."""
+    return tuple([n.op_type for n in g.node if n.op_type != "Constant"] for g in graphs)
 
 
 def _guarded(c: NodeContext, made: list[SSAValue], branch_name: str) -> list[SSAValue]:

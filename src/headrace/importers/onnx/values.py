@@ -32,6 +32,7 @@ class Value:
         sizes: numpy object array of `Expr` with `shape`, where the elements are known
             as sizes (integers and booleans only).
         source: where a weight or constant comes from.
+        compared: the two sizes of which this boolean says whether they are equal.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Value:
     ssa: SSAValue | None = None
     sizes: Any = None
     source: Source | None = None
+    compared: tuple[Expr, Expr] | None = None
 
     @property
     def rank(self) -> int:

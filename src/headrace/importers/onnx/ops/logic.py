@@ -6,10 +6,12 @@ import math
 
 from xdsl.ir import SSAValue
 
+from headrace.base.dtypes import I1
 from headrace.importers.onnx.context import NodeContext
 from headrace.importers.onnx.ops.elementwise import aligned_operand
 from headrace.importers.onnx.registry import onnx_op
-from headrace.ir.types import dtype_of
+from headrace.importers.onnx.values import Value
+from headrace.ir.types import dtype_of, shape_of
 
 _COMPARE = {
     "Equal": "EQ",
@@ -29,9 +31,14 @@ _LOGIC = {
 
 
 @onnx_op(*_COMPARE)
-def compare(c: NodeContext) -> SSAValue:
+def compare(c: NodeContext) -> Value:
     left, right = c.broadcast(c.data(0), aligned_operand(c))
-    return c.build.compare(_COMPARE[c.node.op_type], left, right)
+    made = c.build.compare(_COMPARE[c.node.op_type], left, right)
+    value = Value("", I1, shape_of(made), ssa=made)
+    sizes = [c.value(n).sizes for n in (0, 1)]
+    if c.node.op_type == "Equal" and all(s is not None and s.size == 1 for s in sizes):
+        value.compared = (sizes[0].item(), sizes[1].item())
+    return value
 
 
 @onnx_op(*_LOGIC)

@@ -91,6 +91,7 @@ def generate(name: str, kernel: Kernel, kept: Sequence[Operand] = ()) -> TritonS
     schedule = choose_schedule(kernel)
     inner = [inner_axes(phase) for phase in kernel.phases]
     writer = TileWriter(kernel, index_type(kernel, inner), kept)
+    writer.lets_next_begin_first = multiplies_one_row(kernel)
     _RowLowering(kernel, writer, schedule, name).emit()
     folds = sum(p.reduction is not None for p in kernel.phases)
     return writer.source(

@@ -58,7 +58,7 @@ def choose_tiles(found: SoftmaxRows, unknown_rows: int, narrow: bool) -> Attenti
         return AttentionTiles(power_of_two(rows, 16, 32), 32, 4, 2)
     if rows <= 16 and found.keys == count:
         # Few keys too: what further stages hold keeps the next launch out, 5 us a layer.
-        return AttentionTiles(16, 64, 4, 1)
+        return AttentionTiles(16, 16, 4, 1)
     widest = max(found.width.value, found.depth.size.value)
     return AttentionTiles(power_of_two(rows, 16, 64), 64, 4, 3 if widest <= 128 else 2)
 

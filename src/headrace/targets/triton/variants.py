@@ -97,6 +97,12 @@ def _attention(name: str, kernel: Kernel, how: How) -> list[Variant]:
     made = [Variant(few_keys, (many,))]
     if not count.is_constant:
         made.insert(0, Variant((few_rows, *few_keys), (some,)))
+    if count == keys and len(count.names) == 1 and count == dim(*count.names):
+        # The first token: half of the instructions are those of unknown sizes.
+        one = with_sizes(kernel, dict.fromkeys(count.names, 1))
+        alone = attention.generate(f"{name}_one", one, 1)
+        if alone is not None:
+            made.insert(0, Variant((Condition(count, maximum=1),), (alone,)))
     if not narrow and not few:
         return [*made, *_in_pieces(f"{name}_pieces", kernel, how)]
     if few or count == keys or (count.is_constant and count.value > 1):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.base.symbols import ONE
+from headrace.base.symbols import ONE, Expr
 from headrace.kernel.description import Axis, Kernel, Load, Phase
 from headrace.kernel.products import as_product, flat_size, is_contiguous
 from headrace.targets.triton.packed_rows import packed_load
@@ -16,8 +16,8 @@ _UNKNOWN_SIZE = 256
 _LEAST_PROGRAMS = 264
 """Two for each multiprocessor of the largest GPUs; fewer rows a tile are chosen until then."""
 
-_MANY_PROGRAMS = 2048
-"""16 on each multiprocessor."""
+_WARP_LANES = 256
+"""Of a warp that has a row by itself: 16 bytes of halves a thread."""
 
 _MOST_LANES = 2048
 _TILE = 1024
@@ -131,11 +131,17 @@ def choose_schedule(kernel: Kernel) -> Schedule:
             while lanes > max(length, 1):
                 lanes //= 2
     packed = any(o.layout.codes is not None for o in kernel.operands)
-    # Bytes of packed weights are read 16 at a time by each thread. Where there are programs
-    # enough, the threads of one need not wait for each other.
-    many = rows == 1 and size.is_constant and points >= _MANY_PROGRAMS
-    warps = power_of_two(rows * lanes // (1024 if many else 512 if packed else 256), 1, 8)
+    if rows == 1 and _WARP_LANES < lanes <= 8 * _WARP_LANES and _fills(size):
+        # Four rows, of a warp each: no warp waits for another.
+        return Schedule(4, _WARP_LANES, 4)
+    # Bytes of packed weights are read 16 at a time by each thread.
+    warps = power_of_two(rows * lanes // (512 if packed else 256), 1, 8)
     return Schedule(rows, lanes, warps)
+
+
+def _fills(size: Expr) -> bool:
+    """Whether so many rows fill the largest GPUs four at a time."""
+    return size.is_constant and size.value >= 4 * 2 * _LEAST_PROGRAMS
 
 
 def _rows_side_by_side(kernel: Kernel) -> bool:

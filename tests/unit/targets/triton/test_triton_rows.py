@@ -190,6 +190,30 @@ def test_rows_of_a_matrix_keep_all_lanes_busy(depth: int, rows: int, lanes: int)
     assert (schedule.rows, schedule.lanes, schedule.warps) == (rows, lanes, 8)
 
 
+NORM = """
+kernel(%d0 = COUNT) {
+  ro x : f16[COUNT, 768]
+  wo y : f32[COUNT]
+  local a : f32
+  reduce(%r0 = 768) {
+    %v0 = load x[%d0, %r0]
+    %v1 = convert(%v0) : f32
+    fold %v1 from 0.0 with add into a
+  }
+  map() {
+    %v2 = read a[]
+    store %v2 to y[%d0]
+  }
+}
+"""
+
+
+@pytest.mark.parametrize(("count", "rows", "lanes"), [(128, 1, 1024), (4096, 4, 256)])
+def test_many_long_rows_have_a_warp_each(count: int, rows: int, lanes: int) -> None:
+    schedule = choose_schedule(Sample("norm", NORM.replace("COUNT", str(count))).kernel)
+    assert (schedule.rows, schedule.lanes, schedule.warps) == (rows, lanes, 4)
+
+
 def windows() -> Kernel:
     return in_memory_order(Sample("windows", WINDOWS).kernel)
 

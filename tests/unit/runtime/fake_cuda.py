@@ -122,6 +122,7 @@ class FakeCalls:
     granule_bytes = 4096
 
     def reserve(self, size_bytes: int) -> int:
+        assert size_bytes > 0, "cuMemAddressReserve refuses to reserve nothing"
         slab = Slab(size_bytes)
         self._slabs[slab.address] = slab
         return slab.address

@@ -61,3 +61,12 @@ def test_an_arena_holds_what_it_says_and_keeps_what_it_can(monkeypatch):
     assert not arena.fits(200 * 4096)
     arena.close()
     assert not calls.held
+
+
+def test_an_arena_of_a_model_without_weights_has_an_address():
+    calls = FakeCalls(total_bytes=4096)
+    arena = Arena(calls, 0)
+    arena.resize(0)
+    assert arena.address
+    assert not calls.held
+    arena.close()

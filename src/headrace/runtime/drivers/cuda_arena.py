@@ -35,7 +35,8 @@ class Arena:
         self._piece_bytes = min(
             self._whole(max(1, most_bytes // _PIECES)), _LARGEST_PIECE_BYTES
         )
-        self._reserved_bytes = self._whole(most_bytes)
+        # A model without weights has an address too: the driver refuses to reserve nothing.
+        self._reserved_bytes = self._whole(max(1, most_bytes))
         self.address = calls.reserve(self._reserved_bytes)
         self.size_bytes = 0
         self._pieces: list[tuple[int, int]] = []

@@ -126,3 +126,41 @@ def test_halves_are_one_dispatch_where_all_targets_take_that_well(
     kernels = [kernel_of(entries[d.entry_point]) for d in dispatches(model.ir)]
     found = [as_softmax_rows(k) for k in kernels if k is not None]
     assert sum(f is not None for f in found) == rows
+
+
+def causal(layers: int) -> onnx.ModelProto:
+    """Attention of a token to those before it, again and again; their number is open."""
+    g = GraphWriter(3)
+    heads = (0, 2, 1, 3)
+    count = g.node("Shape", ["x"], start=1, end=2)
+    zero, one = (g.weight(f"n{n}", np.array(n, np.int64)) for n in (0, 1))
+    axis = g.weight("axis", np.array([0], np.int64))
+    places = g.node("Range", [zero, g.node("Squeeze", [count, axis]), one])
+    rows = g.node("Unsqueeze", [places, g.weight("last", np.array([1], np.int64))])
+    keep = g.node("LessOrEqual", [places, rows])
+    lowest = g.weight("lowest", np.float32(-np.inf))
+    x = "x"
+    for _ in range(layers):
+        query = g.node("Transpose", [x], perm=heads)
+        scores = g.node("MatMul", [query, g.node("Transpose", [x], perm=(0, 2, 3, 1))])
+        weights = g.node("Softmax", [g.node("Where", [keep, scores, lowest])], axis=-1)
+        x = g.node("Transpose", [g.node("MatMul", [weights, query])], perm=heads)
+    shape = (2, "tokens", 3, 4)
+    inputs = [("x", TensorProto.FLOAT, shape)]
+    return g.model("causal", inputs, [(x, "y", TensorProto.FLOAT, shape)], 17)
+
+
+def test_a_mask_of_places_is_computed_where_it_is_used(tmp_path: Path) -> None:
+    """It would be stored for all layers, and read once for every head of each."""
+    path = tmp_path / "model.onnx"
+    onnx.save(causal(2), path)
+    model = load(path, ImportOptions())
+    inputs = [np.random.default_rng(1).standard_normal((2, 7, 3, 4)).astype(np.float32)]
+    expected = evaluate_tensor_function(model, inputs)
+    compile_to(model, "flow", Options((target("cuda"),)))
+    make_pass("flow-convert-to-kernels").run(model)
+    for wanted, got in zip(expected, evaluate_function(model, inputs), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+    entries = entry_functions(model.ir)
+    kernels = [kernel_of(entries[d.entry_point]) for d in dispatches(model.ir)]
+    assert [as_softmax_rows(k) is not None for k in kernels if k is not None] == [True, True]

@@ -111,12 +111,24 @@ def accepts(group: Group, operation: Operation) -> bool:
         return True
     feeds_root = any(is_reduction(u) or u in group.prologue for u in users)
     if group.is_contraction or group.is_window:
+        of_places = is_elementwise(operation) and _reads_nothing(operation)
         if feeds_root:
-            return _fits_prologue(group, operation)
-        return not is_elementwise(operation) or not any(expands(u) for u in users)
+            fits = of_places and group.root not in users
+            return fits or _fits_prologue(group, operation)
+        return of_places or not is_elementwise(operation) or not any(expands(u) for u in users)
     if is_elementwise(operation) and is_expensive(operation):
         return group.reads_once and not any(expands(u) for u in users)
     return True
+
+
+def _reads_nothing(operation: Operation) -> bool:
+    """Whether it is computed from places and constants alone, as a causal mask is: that is less
+    than to read it, once for every head of every layer."""
+    owners = [value.owner for value in operation.operands]
+    return all(
+        isinstance(o, Operation) and (is_free(o) or (_is_cheap(o) and _reads_nothing(o)))
+        for o in owners
+    )
 
 
 def _fits_prologue(group: Group, operation: Operation) -> bool:

@@ -432,12 +432,16 @@ def _truncated(f: Function, x: Value, target: DType) -> Value:
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1)
     if target.kind != "signed":
         low, high = 0, (1 << bits) - 1
-    x = f.select(f.compare("uno", x, x), 0.0, x)
-    x = f.select(f.compare("ogt", x, float(low)), x, float(low))
+    if low:  # else NaN is no more than it, and becomes it
+        x = f.select(f.compare("uno", x, x), 0.0, x)
     if bits < 32:
-        x = f.select(f.compare("olt", x, float(high)), x, float(high))
+        # One instruction each, which LLVM does not move behind the conversion as it does a
+        # choice; the first gives a number for NaN.
+        x = f.intrinsic(f"llvm.maxnum.{mangled(x.type)}", x.type, x, constant(x.type, low))
+        x = f.intrinsic(f"llvm.minnum.{mangled(x.type)}", x.type, x, constant(x.type, high))
         wide = f.cast("fptosi", x, "i32")
         return f.cast("trunc", wide, compute_type(target))
+    x = f.select(f.compare("ogt", x, float(low)), x, float(low))
     # The largest i32 is no f32: what is larger is told apart.
     fits = f.compare("olt", x, float(high + 1))
     wide = f.cast("fptosi", f.select(fits, x, 0.0), "i32")

@@ -83,6 +83,11 @@ def rounded(c: NodeContext, x: SSAValue, zero: SSAValue | None, kind: DType) -> 
     """f32 to the nearest even integer, plus an i32 zero point, cut off to `kind`."""
     b = c.build
     whole = b.unary("round_nearest_even", x)
+    if kind.bits in (8, 16):
+        # A sum that `kind` holds is exact in f32, and the conversion cuts off.
+        if zero is not None:
+            whole = b.binary("add", whole, b.convert(zero, F32))
+        return b.convert(whole, kind)
     low, high = integer_range(kind)
     # Twice the width holds every sum with a zero point, and is exact in f32.
     width = 2 << kind.bits

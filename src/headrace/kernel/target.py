@@ -155,6 +155,19 @@ class Code:
     others: tuple[Code, ...] = ()
 
 
+@dataclass(frozen=True)
+class LoopPoints:
+    """How much work a kernel with a loop may be, in points of its phases.
+
+    Attributes:
+        trip: of one trip; with more, dispatches are faster.
+        dispatch: of all trips of one dispatch.
+    """
+
+    trip: int
+    dispatch: int
+
+
 NUMERICS = ("fast", "exact")
 """How sums may be formed: `fast` in any fixed way, `exact` in the order written."""
 
@@ -224,9 +237,9 @@ class Target(Protocol):
         ...
 
     @property
-    def loop_points(self) -> int:
-        """The most points that a trip of a loop may run through for the loop to be better
-        one kernel than dispatches; 0 where kernels with loops are not taken."""
+    def loop_points(self) -> LoopPoints | None:
+        """Which loops are better one kernel than dispatches; None where kernels with loops
+        are not taken."""
         ...
 
     def with_numerics(self, numerics: str) -> Target:

@@ -9,6 +9,7 @@ from tests.filecheck.test_filecheck import FOLDER
 from headrace.ir.model import Model
 from headrace.ir.passes import make_pass
 from headrace.ir.text import parse_module
+from headrace.kernel.target import LoopPoints
 from headrace.kernel.verify import verify_kernel
 from headrace.pipeline import context, run_pass
 from headrace.stream.interp import kernels_of, run
@@ -26,7 +27,7 @@ def _model(text: str = TEXT) -> Model:
 @pytest.mark.parametrize("name", ["swap", "shapes", "nested", "unknown", "branch"])
 def test_answers_stay_the_same(name: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where a dispatch ends long before the loop does."""
-    monkeypatch.setattr(compile_loops, "_DISPATCH_POINTS", most)
+    monkeypatch.setattr(compile_loops, "_ANY_POINTS", LoopPoints(1 << 16, most))
     x, y = np.random.default_rng(0).integers(-9, 9, (2, 10)).astype(np.float32)
     before, after = _model(), _model()
     run_pass(make_pass("stream-compile-loops"), after)

@@ -36,14 +36,12 @@ from headrace.ir.model import Model
 from headrace.ir.passes import Pass
 from headrace.ir.types import exprs_attr
 from headrace.kernel.join import Round, join
-from headrace.kernel.target import Target
+from headrace.kernel.target import LoopPoints, Target
 from headrace.stream.commands import COMMANDS, DispatchOp, IfOp, LoopOp
 from headrace.stream.in_place_sites import Executables
 from headrace.stream.loop_bodies import LoopBody, Unfit
 
-_ANY_POINTS = 1 << 16
-_DISPATCH_POINTS = 1 << 22
-"""Points that one dispatch runs through at most: some milliseconds."""
+_ANY_POINTS = LoopPoints(trip=1 << 16, dispatch=1 << 22)
 
 
 @dataclass(frozen=True)
@@ -57,9 +55,11 @@ class CompileLoops(Pass):
     targets: tuple[Target, ...] = ()
 
     def run(self, model: Model) -> None:
-        most = min((t.loop_points for t in self.targets), default=_ANY_POINTS)
-        if not most:
+        points = [t.loop_points for t in self.targets] or [_ANY_POINTS]
+        known = [p for p in points if p is not None]
+        if len(known) < len(points):
             return
+        most = LoopPoints(min(p.trip for p in known), min(p.dispatch for p in known))
         ranges = {
             name: (low, high)
             for name, (low, high) in model.dimension_ranges.items()
@@ -76,7 +76,7 @@ class CompileLoops(Pass):
 class _Loops:
     executables: Executables
     ranges: Mapping[str, tuple[int, int]]
-    most: int
+    most: LoopPoints
 
     def block(self, block: Block) -> None:
         """Every loop of a block, an outer one before those within."""
@@ -91,9 +91,9 @@ class _Loops:
         body = LoopBody(loop, self.executables, self.ranges)
         try:
             steps = body.read()
-            if body.points > self.most:
+            if body.points > self.most.trip:
                 return False
-            trips = max(1, _DISPATCH_POINTS // body.points)
+            trips = max(1, self.most.dispatch // body.points)
             likely = min(trips, body.likely_trips(loop))
             kernel = join(
                 body.operands, [Round(steps, body.number(loop.condition), trips, likely)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.kernel.description import Kernel
-from headrace.kernel.target import Code, LayoutWish, Specialisation
+from headrace.kernel.target import Code, LayoutWish, LoopPoints, Specialisation
 from headrace.targets.cpu import (
     attention,
     contract,
@@ -110,9 +110,10 @@ class CpuTarget:
         return True
 
     @property
-    def loop_points(self) -> int:
-        """See `Target.loop_points`. Measured: see docs/measured/cpu.md."""
-        return 1 << 16
+    def loop_points(self) -> LoopPoints | None:
+        """See `Target.loop_points`. With more work in a trip its parts are better dispatches,
+        of the families made for them (benchmarks/loops.py)."""
+        return LoopPoints(trip=1 << 13, dispatch=1 << 22)
 
     def with_numerics(self, numerics: str) -> CpuTarget:
         """See `Target`; `exact` adds in order."""

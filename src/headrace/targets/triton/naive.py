@@ -131,4 +131,5 @@ def generate(name: str, kernel: Kernel) -> TritonSource:
         signature=tuple(signature),
         workgroups=(ceildiv(lane_count(kernel), LANES), ONE, ONE),
         scratch_bytes=size_bytes(kernel, writer.arrays),
+        family="loop" if kernel.loops else "naive",
     )

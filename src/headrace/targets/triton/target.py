@@ -16,6 +16,7 @@ from headrace.kernel.target import (
     Code,
     Launch,
     LayoutWish,
+    LoopPoints,
     Specialisation,
     without_exact_numerics,
 )
@@ -99,9 +100,9 @@ class TritonTarget:
         return False
 
     @property
-    def loop_points(self) -> int:
+    def loop_points(self) -> LoopPoints | None:
         """See `Target.loop_points`. Not measured yet."""
-        return 0
+        return None
 
     def with_numerics(self, numerics: str) -> TritonTarget:
         """See `Target`; there is `fast` only."""

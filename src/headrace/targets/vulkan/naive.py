@@ -112,7 +112,7 @@ def translate(name: str, kernel: Kernel) -> Code:
         symbol=name,
         workgroups=workgroups(kernel),
         scratch_bytes=size_bytes(kernel, scratch),
-        family="naive",
+        family="loop" if kernel.loops else "naive",
     )
     return Code(
         format="spirv",

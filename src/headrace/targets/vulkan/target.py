@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from headrace.base.errors import error
 from headrace.kernel import products
 from headrace.kernel.description import Kernel
-from headrace.kernel.target import Code, LayoutWish, without_exact_numerics
+from headrace.kernel.target import Code, LayoutWish, LoopPoints, without_exact_numerics
 from headrace.targets.vulkan import matrices, naive, registers, rows, tiles
 
 FAMILIES = (matrices, tiles, rows, registers)
@@ -68,9 +68,10 @@ class VulkanTarget:
         return False
 
     @property
-    def loop_points(self) -> int:
-        """See `Target.loop_points`. Not measured yet."""
-        return 0
+    def loop_points(self) -> LoopPoints | None:
+        """See `Target.loop_points`. One lane runs them all; lavapipe ends every loop after
+        65,535 rounds of all loops of a lane together, and says nothing."""
+        return LoopPoints(trip=1 << 8, dispatch=1 << 13)
 
     def with_numerics(self, numerics: str) -> VulkanTarget:
         """See `Target`; there is `fast` only."""

@@ -58,7 +58,7 @@ def _check(target: str, sample: Sample) -> None:
     assert "@triton.jit" in code.listing
 
 
-FAMILIES = ("naive", "contract", "row", "reduce")
+FAMILIES = ("naive", "contract", "row", "reduce", "loop")
 
 
 @needs_triton

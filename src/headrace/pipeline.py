@@ -57,6 +57,7 @@ _OPTIMISED = (1, 2)
 STEPS = (
     Step("tensor", "tensor-eliminate-dead-code", "importers leave shape arithmetic behind"),
     Step("tensor", "tensor-elide-copies", "copies hide producers from all that follows", _OPTIMISED),
+    Step("tensor", "tensor-capture-invariants", "weights that a loop only carries are weights again", _OPTIMISED),
     Step("tensor", "tensor-inline-splats", "constants that importers spread out show their value", _OPTIMISED),
     Step("tensor", "tensor-raise-erfc", "it stands as JAX wrote it only before operands are sorted", _OPTIMISED, rounds=True),
     Step("tensor", "tensor-canonicalize", "one form for each meaning before patterns look", _OPTIMISED),

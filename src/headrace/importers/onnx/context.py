@@ -28,10 +28,10 @@ _FEW_SUMMED = 1024
 """So many elements are summed one after another."""
 
 _READS_BACK = frozenset(
-    ("ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Slice", "Tile", "TopK")
+    ("ConstantOfShape", "Expand", "OneHot", "Pad", "Range", "Resize", "Slice", "Tile", "TopK")
 )
 """Operators whose sizes may be read back: right for every size that is not negative, and
-simple formulas of it (those of Resize are cases, those of Reshape equations)."""
+simple formulas of it (those of Reshape are equations)."""
 
 
 class NodeContext:

@@ -89,6 +89,14 @@ agraph (float[n, k, 4] boxes, float[n, c, k] scores, int64[1] most) => (int64[m,
 }
 """
 
+RESIZED = """
+agraph (float[1, 2, h, w] x, int64[2] target) => (float[1, 2, p, q] y) {
+  fixed = Constant <value = int64[2] {1, 2}> ()
+  sizes = Concat <axis = 0> (fixed, target)
+  y = Resize <mode = "linear", coordinate_transformation_mode = "RULE"> (x, , , sizes)
+}
+"""
+
 
 def detections(batches: int, classes: int, boxes: int, most: int) -> dict[str, Any]:
     """Boxes in clusters, in both orders of their corners; equal scores; one without area."""
@@ -112,6 +120,13 @@ CASES = {
     "unique": (UNIQUE.replace("SORTED", "1"), [{"x": DRAW.integers(0, 6, 20).astype(np.float32)}]),
     "unsorted": (UNIQUE.replace("SORTED", "0"), [{"x": DRAW.integers(0, 6, 20).astype(np.float32)}]),
     "computed": (COMPUTED, [{"x": np.array([1, 4, 2, 3, 0], np.float32)}, {"x": np.array([0.5, 0, 0], np.float32)}]),
+    **{
+        f"resized {rule}": (RESIZED.replace("RULE", rule), [
+            {"x": DRAW.standard_normal((1, 2, 5, 6)).astype(np.float32), "target": np.array(target)}
+            for target in ((7, 9), (3, 1), (1, 4))
+        ])
+        for rule in ("half_pixel", "pytorch_half_pixel", "align_corners")
+    },
     "stacked": (STACKED, [
         {"x": np.ones((2, 3), np.float32), "trips": np.array(trips)} for trips in (2, 50, 0)
     ]),
@@ -170,6 +185,33 @@ def test_a_selection_has_an_upper_bound_where_sizes_are_known(tmp_path: Path) ->
     with headrace.load(path) as module:
         bounds = {d.name: (d.minimum, d.maximum) for d in module.artifact.module.dimensions}
     assert set(bounds.values()) == {(0, 35)}
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("rule", ["pytorch_half_pixel", "align_corners"])
+def test_an_open_size_may_become_one(mode: str, rule: str, tmp_path: Path) -> None:
+    """These rules divide by the steps between the first place and the last."""
+    text = """
+agraph (float[1, 1, h, w] x) => (float[1, 1, p, q] y) {
+  scales = Constant <value = float[4] {1.0, 1.0, 0.5, 0.25}> ()
+  y = Resize <mode = "MODE", coordinate_transformation_mode = "RULE"> (x, , scales)
+}
+"""
+    model = parsed(text.replace("MODE", mode).replace("RULE", rule))
+    path = tmp_path / "resized.hrx"
+    headrace.compile(headrace.from_onnx(model), path)
+    with headrace.load(path) as module:
+        for size in ((2, 4), (6, 8)):
+            x = DRAW.standard_normal((1, 1, *size)).astype(np.float32)
+            same(model, module(x=x), peer(model, {"x": x}))
+
+
+def test_a_ratio_that_is_kept_needs_sizes() -> None:
+    text = RESIZED.replace("RULE", "half_pixel").replace(
+        '"linear",', '"linear", keep_aspect_ratio_policy = "not_larger",'
+    )
+    with pytest.raises(HeadraceError, match="keep_aspect_ratio_policy"):
+        headrace.from_onnx(parsed(text))
 
 
 def test_a_negative_size_is_said(tmp_path: Path) -> None:

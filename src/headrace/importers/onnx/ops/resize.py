@@ -109,6 +109,8 @@ def _plan(c: NodeContext) -> list[AxisResize]:
     targets = dict(zip(axes, c.sizes(3), strict=True))
     policy = c.string("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch":
+        if not all(targets[n].is_constant and shape[n].is_constant for n in axes):
+            raise c.unsupported(f"'keep_aspect_ratio_policy' {policy} where sizes are open")
         pick = min if policy == "not_larger" else max
         scale = pick(targets[n].value / shape[n].value for n in axes)
         return [
@@ -201,10 +203,14 @@ def _positions(a: Arithmetic, step: AxisResize, method: Method) -> Any:
     target = a.size(step.target, step.target)
     scale = step.scale if step.scale is not None else a("divide", target, source)
     rule = method.coordinates
-    one = step.target == as_expr(1)
+    last = a("subtract", source, 1.0)
+    steps = a("subtract", target, 1.0)
+    several = a("minimum", steps, 1.0)  # 0 where there is one place, else 1
     centred = a("subtract", a("divide", a("add", index, 0.5), scale), 0.5)
-    if rule == "half_pixel" or (rule == "pytorch_half_pixel" and not one):
+    if rule == "half_pixel":
         return centred
+    if rule == "pytorch_half_pixel":
+        return a("multiply", centred, several)
     if rule == "asymmetric":
         return a("divide", index, scale)
     if rule == "tf_half_pixel_for_nn":
@@ -213,22 +219,17 @@ def _positions(a: Arithmetic, step: AxisResize, method: Method) -> Any:
         adjustment = a("divide", target, a("multiply", source, scale))
         centre = a("divide", source, 2.0)
         return a("add", a("multiply", centre, a("subtract", 1.0, adjustment)), centred)
-    last = a("subtract", source, 1.0)
     if rule == "align_corners":
-        if one:
-            return a("multiply", index, 0.0)
         if step.scale is not None:  # the definition counts a fractional length
-            target = a("multiply", source, step.scale)
-        gaps = a("subtract", target, 1.0)
-        return a("divide", a("multiply", index, last), gaps)
+            steps = a("subtract", a("multiply", source, step.scale), 1.0)
+        return a("divide", a("multiply", index, last), a("maximum", steps, 1.0))
     if rule == "tf_crop_and_resize":
         start, end = step.region
-        if one:
-            return a("add", a("multiply", index, 0.0), a("multiply", last, (start + end) / 2))
-        reach = a("divide", a("multiply", last, end - start), a("subtract", target, 1.0))
-        return a("add", a("multiply", last, start), a("multiply", index, reach))
-    if rule == "pytorch_half_pixel":
-        return a("multiply", index, 0.0)
+        reach = a("multiply", last, end - start)
+        each = a("divide", reach, a("maximum", steps, 1.0))
+        places = a("add", a("multiply", last, start), a("multiply", index, each))
+        single = a("multiply", a("subtract", 1.0, several), 0.5)  # in the middle
+        return a("add", places, a("multiply", single, reach))
     raise a.c.malformed(f"coordinate_transformation_mode '{rule}' is unknown")
 
 

@@ -101,9 +101,9 @@ class CudaStep(TimedStep):
         weakref.finalize(self, _Handles.close, self.handles).atexit = False
         self._done = self.handles.event()
         # Events around a wait take 15 us. Where next to nothing is computed they cost nothing;
-        # where waiting is two thirds of the step they are a seventieth of it.
+        # where computing is a quarter of the step they are a thirtieth of it.
         foreseen = plan.prediction
-        self._times_waits = foreseen.stall_ns > foreseen.step_ns * 3 // 4
+        self._times_waits = foreseen.stall_ns > foreseen.step_ns * 7 // 8
         self._drop_graphs()
 
     def _drop_graphs(self) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -197,3 +200,33 @@ def test_what_breaks_the_rules_is_refused() -> None:
                 ).results[0]
             ],
         )
+
+
+def test_a_loop_without_end_can_be_interrupted(tmp_path: Path) -> None:
+    """Its kernel runs only so many trips at a time."""
+
+    def build(at: TensorBuilder, given: Sequence[SSAValue]) -> Sequence[SSAValue]:
+        def condition(block: Block) -> Sequence[SSAValue]:
+            inner = TensorBuilder(block)
+            return [inner.compare("GE", block.args[0], inner.scalar(0, I32))]
+
+        def body(block: Block) -> Sequence[SSAValue]:
+            inner = TensorBuilder(block)
+            return [inner.binary("and", block.args[0], inner.scalar(1, I32))]
+
+        kinds = [tensor_type(I32, ())]
+        made = make_while(given, region_of(kinds, condition), region_of(kinds, body))
+        return list(at.insert(made).results)
+
+    path = tmp_path / "endless.hrx"
+    api.compile(function([tensor_type(I32, ())], build), path)
+    with api.load(path) as module:
+        (program,) = module.artifact.module.programs
+        assert any("loop" in executable.name for executable in program.executables)
+        (ended,) = module(np.array(-1, np.int32))
+        assert ended == -1
+        timer = threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            timer.start()
+            module(np.array(3, np.int32))
+        timer.join()

@@ -370,9 +370,15 @@ def generate(
     found = as_product(kernel)
     if found is None:
         return None
+    matrices: dict[str, Matrix] = {}
+    if how.descriptors and not kept:
+        for factor, axes in ((found.left, found.rows), (found.right, found.columns)):
+            given = matrix(kernel, found, factor, axes)
+            if given is not None:
+                matrices[factor] = given
     tiles = tiles or tuned_tiles(kernel, found, how.table)
     if tiles is None:
-        tiles = choose_tiles(found, unknown_rows, kernel.precision)
+        tiles = choose_tiles(found, unknown_rows, kernel.precision, len(matrices) == 2)
         packed = any(o.layout.codes is not None for o in kernel.operands)
         if packed or not how.descriptors:
             # Unpacking takes registers, older architectures have less shared memory than a
@@ -380,16 +386,12 @@ def generate(
             tiles = replace(tiles, programs=0, descriptors=False, parts=1)
     if kept or not how.descriptors:
         tiles = replace(tiles, parts=1)
+    if not tiles.descriptors:
+        matrices = {}
     column_tiles = ceildiv(flat_size(found.columns), tiles.columns)
     if column_tiles.is_constant and column_tiles.value > _MOST_PROGRAMS_ALONG_Y:
         return None
     writer = TileWriter(kernel, index_type(kernel, (found.batch, found.depth)), kept)
-    matrices: dict[str, Matrix] = {}
-    if tiles.descriptors and how.descriptors and not kept:
-        for factor, axes in ((found.left, found.rows), (found.right, found.columns)):
-            given = matrix(kernel, found, factor, axes)
-            if given is not None:
-                matrices[factor] = given
     row_tiles = ceildiv(flat_size(found.rows), tiles.rows) * flat_size(found.batch)
     workgroups = (row_tiles, column_tiles, as_expr(tiles.parts))
     area = tiles.rows * tiles.columns * (tiles.parts - 1)

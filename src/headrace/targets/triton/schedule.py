@@ -6,6 +6,7 @@ See `contract.py`, which writes them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import ceil
 
 from headrace.base.symbols import ONE, Expr
 from headrace.kernel.description import Kernel
@@ -21,9 +22,6 @@ _UNKNOWN_SIZE = 64
 
 MULTIPROCESSORS = 132
 """Of an H200; on a GPU with fewer, programs that go through all tiles wait for each other."""
-
-MOST_PARTS = 4
-"""Of a depth: the last program of a cluster adds what all others have left."""
 
 MOST_SHARED_BYTES = 227 << 10
 """Of a program's shared memory on sm_90."""
@@ -102,9 +100,17 @@ def power_of_two(value: int, least: int, most: int) -> int:
 
 
 def choose_tiles(
-    found: Product, unknown_rows: int = _UNKNOWN_SIZE, precision: str = "ieee"
+    found: Product,
+    unknown_rows: int = _UNKNOWN_SIZE,
+    precision: str = "ieee",
+    described: bool = True,
 ) -> Tiles:
     """Tiles from sizes alone: the same at every budget.
+
+    Args:
+        unknown_rows: what a number of rows known only at run time is taken for.
+        precision: `Kernel.precision`.
+        described: both factors may come by descriptors.
 
     Measured on an H200 (docs/measured/h200.md): down to 16 x 16 pays where few programs are
     left; more depth, stages or warps than these do not.
@@ -116,8 +122,10 @@ def choose_tiles(
     fast = bool(found.narrow) or precision != "ieee"
     one_axis = len([axis for axis in found.depth if axis.size != ONE]) < 2
     if fast and columns >= _WIDE and depth >= _DEEP and one_axis:
-        if rows >= _LEAST_ROWS:
-            return _weight_tiles(rows, columns, depth, batch, factor_bytes(found))
+        if rows >= _LEAST_ROWS and (row_count.is_constant or rows >= _MANY_ROWS):
+            width_bytes = factor_bytes(found)
+            described = described and batch == 1 and width_bytes == 2
+            return candidates(rows, columns, depth, batch, width_bytes, described)[0]
         tiles = _few_row_tiles(rows, columns, batch)
         return tiles if found.narrow else tiles.half_as_deep
     if fast and row_count.is_constant:
@@ -142,7 +150,7 @@ def _few_row_tiles(rows: int, columns: int, batch: int) -> Tiles:
     """Halves by a weight, as measured on an H200 (docs/measured/h200.md): each program must
     have much of the weight under way."""
     high = power_of_two(rows, 16, 64)
-    if columns // 64 * batch >= _LEAST_PROGRAMS:
+    if columns // 64 * -(-rows // high) * batch >= _LEAST_PROGRAMS:
         return Tiles(high, 64, 64, stages=4)
     return Tiles(high, 64, 128, stages=4)
 
@@ -150,58 +158,101 @@ def _few_row_tiles(rows: int, columns: int, batch: int) -> Tiles:
 _LEAST_ROWS, _WIDE, _DEEP = 33, 256, 256
 """From these on a product on tensor cores is one of a layer with its weight, and large."""
 
-LARGE_TILES: tuple[Tiles, ...] = (
-    Tiles(128, 128, 64, 4, 3),
+_MANY_ROWS = 257
+"""Below, a number of rows that is open is one of a decoder: bound by reading weights."""
+
+_TENSOR_CORE_TILES: tuple[Tiles, ...] = (
     Tiles(128, 256, 64, 8, 3),
-    Tiles(128, 128, 64, 8, 4),
     Tiles(256, 128, 64, 8, 3),
-    Tiles(64, 256, 64, 4, 4),
+    Tiles(128, 128, 64, 8, 4),
+    Tiles(128, 128, 64, 4, 3),
+    Tiles(64, 256, 64, 8, 4),
     Tiles(64, 128, 64, 4, 4),
-    Tiles(64, 128, 128, 4, 3),
-    Tiles(128, 64, 64, 4, 4),
-    Tiles(128, 64, 128, 4, 3),
     Tiles(64, 64, 64, 4, 4),
-    Tiles(64, 64, 128, 4, 4),
-    Tiles(64, 32, 128, 4, 4),
+    Tiles(64, 32, 64, 4, 6),
+    Tiles(32, 64, 128, 4, 4),
+    Tiles(16, 64, 128, 4, 4),
+    Tiles(16, 128, 128, 4, 3),
 )
-"""For factors of 16 bits; of 32 bits they go half as deep."""
+"""For factors of 16 bits; of 32 bits they go half as deep. The best of the first eight took
+1.6 % more than the best of 26 kinds, in the middle of 78 products."""
+
+MOST_PARTS = 4
+"""Of a depth: the last program of a cluster adds what all others have left."""
+
+_DESCRIBED_AREA = 64 * 128
+"""Of a tile from which on descriptors were measured."""
+
+_LEAST_ROUNDS = 3
+"""Over the depth, of a part of it."""
 
 
-def _weight_tiles(rows: int, columns: int, depth: int, batch: int, width_bytes: int) -> Tiles:
-    """Those that are the fastest by `microseconds`."""
-    tried: list[Tiles] = []
-    for tiles in LARGE_TILES:
+def candidates(
+    rows: int, columns: int, depth: int, batch: int, width_bytes: int, described: bool = True
+) -> list[Tiles]:
+    """What may suit a product on tensor cores, the fastest by `microseconds` first.
+
+    Args:
+        described: both factors may come by descriptors.
+    """
+    found: list[Tiles] = []
+    for tiles in _TENSOR_CORE_TILES:
         if width_bytes == 4:
             tiles = tiles.half_as_deep
-        if tiles.rows >= 2 * rows or tiles.columns >= 2 * columns:
+        if tiles.rows > power_of_two(rows, 64, 256) or tiles.rows < min(64, rows):
+            continue
+        if tiles.columns > power_of_two(columns, 16, 256):
+            continue
+        if tiles.depth > power_of_two(depth, 16, 256):
             continue
         count = -(-rows // tiles.rows) * -(-columns // tiles.columns)
         at_once = MULTIPROCESSORS * tiles.programs_at_once(width_bytes)
-        if batch == 1 and count > at_once:
-            tiles = tiles.going_through(at_once)
-        tried.append(tiles)
-        if batch == 1 and width_bytes == 2:
-            tried.append(replace(tiles, descriptors=True))
-    return min(tried, key=lambda t: microseconds(t, rows, columns, depth, batch, width_bytes))
+        rounds = -(-depth // tiles.depth)
+        ways = [tiles]
+        if described and tiles.rows * tiles.columns >= _DESCRIBED_AREA:
+            ways.append(replace(tiles, descriptors=True))
+        for way in ways:
+            found.append(way)
+            if batch > 1:
+                continue
+            if count > at_once:
+                found.append(way.going_through(at_once))
+            found += [
+                replace(way, parts=parts)
+                for parts in range(2, MOST_PARTS + 1)
+                if count * parts <= 2 * MULTIPROCESSORS and rounds >= _LEAST_ROUNDS * parts
+            ]
+    fitting = [t for t in found if t.shared_bytes(width_bytes) <= MOST_SHARED_BYTES]
+    return sorted(
+        fitting, key=lambda t: microseconds(t, rows, columns, depth, batch, width_bytes)
+    )
 
 
-_BYTES_EACH = 108e3
+_BYTES_EACH = 110e3
 """Into the shared memory of one multiprocessor, in a microsecond."""
 
-_NEW_BYTES_EACH = 37e3
-"""Of those from memory, where all multiprocessors read at once."""
+_OPERATIONS_EACH = 6.7e6
+"""Of 16-bit factors on one multiprocessor in a microsecond."""
 
-_OPERATIONS_EACH = (5.1e6, 6.1e6)
-"""Of 16-bit factors on one multiprocessor in a microsecond: threads that copy, descriptors."""
+_LAUNCH, _LATENCY = 0.77, 0.65
+"""Of a launch, and until factors are there."""
 
-_LAUNCH = (1.6, 3.3)
-"""Until factors are on their way, and after the last tile; with descriptors to be made."""
+_COLD_LATENCY, _COLD_BYTES = 1.1, 24e6
+"""The same of a weight that is too large for the cache."""
 
-_ROUND = 0.02
-"""Of waiting in every round over the depth."""
+_COPYING = 0.058, 0.65
+"""Of a round without descriptors: waiting, and how much of it no other program hides."""
 
-_STORED_EACH = 25e3
+_STORED_EACH = 34e3
 """Bytes of results in a microsecond."""
+
+_NEXT_TILE = 2.6
+"""How many times what a tile takes beside its rounds is felt between two of them."""
+
+_CLUSTER, _PARTS_EACH = 0.34, 24e3
+"""Waiting for the others of a cluster; bytes of partial sums in a microsecond."""
+
+_LINE_BYTES, _SECTOR_BYTES = 128, 32
 
 
 def microseconds(
@@ -209,26 +260,41 @@ def microseconds(
 ) -> float:
     """What a product takes on an H200, roughly (docs/measured/h200.md): for comparing tiles.
 
-    The multiprocessor with the most tiles decides. A tile is bound by its bytes, by those of
-    them that no other tile has brought, or by its operations; storing hides behind other programs of the multiprocessor, or behind the next
-    tile.
+    The multiprocessor with the most tiles decides, and mostly the bytes that come into it:
+    rows of factors that do not begin at a line, or even a sector, of the cache cost more of
+    them. Fitted to 1,700 times of 78 products, of which the logarithm is off by an eighth.
     """
-    high, wide = -(-rows // tiles.rows), -(-columns // tiles.columns)
-    most = -(-high * wide * batch // MULTIPROCESSORS)
-    rate = _OPERATIONS_EACH[tiles.descriptors] * 2 / width_bytes
+    r, c = tiles.rows, tiles.columns
+    count = -(-rows // r) * -(-columns // c) * batch * tiles.parts
+    most = -(-count // MULTIPROCESSORS)
     together = min(most, tiles.programs_at_once(width_bytes))
-    if tiles.rows * tiles.columns >= 128 * 128 and tiles.warps * together < 8:
+    rate = _OPERATIONS_EACH * 2 / width_bytes
+    if r * c >= 128 * 128 and tiles.warps * together < 8:
         # Four warps cannot keep the tensor cores of a multiprocessor busy.
-        rate *= 0.7
-    area = tiles.rows * tiles.columns
-    bytes_in = (tiles.rows + tiles.columns) * tiles.depth * width_bytes
-    new = (tiles.rows / wide + tiles.columns / high) * tiles.depth * width_bytes
-    one = max(bytes_in / _BYTES_EACH, new / _NEW_BYTES_EACH, 2 * area * tiles.depth / rate)
-    rounds = -(-depth // tiles.depth)
-    filling = bytes_in * min(tiles.stages - 1, rounds) / _BYTES_EACH
-    storing = area * 2 / _STORED_EACH * (0.3 if together > 1 or tiles.programs else 1)
-    launch = _LAUNCH[tiles.descriptors] + filling
-    return launch + most * (rounds * (one + _ROUND / together) + storing)
+        rate *= 0.65
+    askew = 1.0
+    if depth * width_bytes % _SECTOR_BYTES:
+        askew = 1.75 if tiles.descriptors else 2.1
+    elif depth * width_bytes % _LINE_BYTES:
+        askew = 1.21
+    bytes_in = (r + c) * tiles.depth * width_bytes * askew
+    waiting, felt = (0.0, 0.0) if tiles.descriptors else _COPYING
+    rounds = ceil(depth / tiles.depth / tiles.parts)
+    alone = max(2 * r * c * tiles.depth / rate, bytes_in / _BYTES_EACH)
+    ahead = max(1, min(tiles.stages - 1, rounds))
+    cold = columns * depth * width_bytes > _COLD_BYTES
+    latency = (_COLD_LATENCY if cold else _LATENCY) / ahead / together
+    one = max(alone + felt * waiting, (alone + waiting) / together, latency)
+    storing = 2 * r * c / _STORED_EACH
+    if tiles.programs:
+        beside = storing + (most - 1) * _NEXT_TILE * storing / together
+    else:
+        waves = -(-most // together)
+        beside = storing * together**0.5
+        beside += (waves - 1) * _NEXT_TILE * (_LATENCY + storing)
+    if tiles.parts > 1:
+        beside += _CLUSTER + 4 * r * c * tiles.parts * together / _PARTS_EACH
+    return _LAUNCH + _LATENCY + most * rounds * one + beside
 
 
 def _layer_tiles(rows: int, columns: int, batch: int, depth: int) -> Tiles:

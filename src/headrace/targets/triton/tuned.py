@@ -7,7 +7,7 @@ run time is scheduled by rule, function by function (`variants.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.base.symbols import ONE
@@ -15,11 +15,10 @@ from headrace.kernel.description import Axis, Kernel
 from headrace.kernel.products import Product, flat_size
 from headrace.targets.tables import NO_TABLE, Problem, Table, Tables, sizes_text, unfit
 from headrace.targets.triton.schedule import (
-    LARGE_TILES,
     MOST_PARTS,
     MOST_SHARED_BYTES,
-    MULTIPROCESSORS,
     Tiles,
+    candidates,
     factor_bytes,
     is_fast,
     power_of_two,
@@ -94,15 +93,8 @@ def _fits(found: Product, tiles: Tiles, width_bytes: int) -> bool:
     return tiles.shared_bytes(width_bytes) <= MOST_SHARED_BYTES
 
 
-_FAST: tuple[Tiles, ...] = (
-    *LARGE_TILES,
-    Tiles(128, 256, 64, 8, 4),
-    Tiles(32, 64, 128, 4, 4),
-    Tiles(16, 64, 128, 4, 4),
-    Tiles(16, 128, 128, 4, 3),
-    Tiles(16, 32, 256, 4, 3),
-)
-"""For tensor cores, factors of 16 bits; of 32 bits they go half as deep."""
+_MOST_TRIED = 16
+"""Of a product on tensor cores: each takes a round of all kernels, about a second."""
 
 _SLOW: tuple[Tiles, ...] = (
     Tiles(64, 64, 32),
@@ -129,29 +121,17 @@ def product_problem(kernel: Kernel, found: Product, chosen: Tiles) -> Problem | 
     rows, columns, depth = (
         flat_size(axes).value for axes in (found.rows, found.columns, found.depth)
     )
-    fast, width_bytes = is_fast(kernel, found), factor_bytes(found)
-    tried: list[Tiles] = []
-    for tiles in _FAST if fast else _SLOW:
-        if fast and width_bytes == 4:
-            tiles = tiles.half_as_deep
-        if tiles.rows > power_of_two(rows, 16, 256) or tiles.columns > power_of_two(
-            columns, 16, 256
-        ):
-            continue
-        if tiles.depth > power_of_two(depth, 16, 256):
-            continue
-        tried.append(tiles)
-        count = -(-rows // tiles.rows) * -(-columns // tiles.columns)
-        at_once = MULTIPROCESSORS * tiles.programs_at_once(width_bytes)
-        if count > at_once and fast:
-            tried.append(tiles.going_through(at_once))
-        if found.narrow:
-            tried.append(replace(tried[-1], descriptors=True))
-            tried += [
-                replace(tried[-1], programs=0, parts=parts, descriptors=descriptors)
-                for parts in range(2, MOST_PARTS + 1)
-                for descriptors in (False, True)
-                if count * parts <= 2 * MULTIPROCESSORS and depth >= 4 * parts * tiles.depth
-            ]
-    others = [t for t in dict.fromkeys(tried) if t != chosen and _fits(found, t, width_bytes)]
-    return Problem(key, chosen, tuple(others))
+    width_bytes = factor_bytes(found)
+    if is_fast(kernel, found):
+        batch = flat_size(found.batch).value
+        described = batch == 1 and width_bytes == 2
+        tried = candidates(rows, columns, depth, batch, width_bytes, described)[:_MOST_TRIED]
+    else:
+        tried = [
+            tiles
+            for tiles in _SLOW
+            if tiles.rows <= power_of_two(rows, 16, 256)
+            and tiles.columns <= power_of_two(columns, 16, 256)
+            and tiles.depth <= power_of_two(depth, 16, 256)
+        ]
+    return Problem(key, chosen, tuple(t for t in tried if t != chosen))

@@ -223,8 +223,8 @@ def test_tiles_in_groups_of_rows_cover_the_result(cut: int | None) -> None:
     [
         (4096, 4096, Tiles(128, 128, 64, 4, 3, 264, True)),
         (512, 4096, Tiles(128, 128, 64, 8, 4, 0, True)),
-        (128, 11008, Tiles(64, 64, 64, 4, 4)),
-        (128, 4096, Tiles(64, 64, 128, 4, 4)),
+        (128, 11008, Tiles(128, 128, 64, 8, 4, 0, True)),
+        (128, 4096, Tiles(64, 128, 64, 4, 4, parts=2)),
         (16, 4096, Tiles(16, 64, 128, 4, 4)),
     ],
 )
@@ -242,10 +242,12 @@ def test_products_with_a_layers_weight(rows: int, columns: int, tile: Tiles) -> 
 def test_the_estimate_is_near_what_was_measured() -> None:
     """Microseconds of an H200, docs/measured/h200.md."""
     for shape, tiles, measured in (
-        ((4096, 4096, 4096), Tiles(128, 128, 64, 4, 3, 264, True), 200.0),
-        ((2048, 2048, 2048), Tiles(128, 128, 64, 4, 3, 0, True), 26.9),
-        ((128, 4096, 4096), Tiles(64, 64, 128, 4, 4), 12.6),
-        ((128, 11008, 4096), Tiles(128, 128, 64, 8, 4, 0, True), 34.2),
-        ((640, 5120, 640), Tiles(128, 128, 64, 4, 3), 10.8),
+        ((4096, 3072, 768), Tiles(128, 128, 64, 4, 3, 264, True), 30.7),
+        ((1818, 2112, 1184), Tiles(128, 128, 64, 4, 3, 0, True), 16.6),
+        ((838, 2192, 1552), Tiles(128, 128, 64, 8, 4), 13.5),
+        ((193, 808, 3040), Tiles(64, 64, 64, 4, 4, parts=2), 8.3),
+        ((317, 2400, 5080), Tiles(128, 128, 64, 8, 4, 0, True, 2), 28.0),
+        ((1333, 5192, 2736), Tiles(128, 256, 64, 8, 3, 132, True), 63.0),
+        ((270, 1360, 424), Tiles(64, 64, 64, 4, 4), 4.2),
     ):
-        assert abs(microseconds(tiles, *shape, 1, 2) / measured - 1) < 0.1, shape
+        assert abs(microseconds(tiles, *shape, 1, 2) / measured - 1) < 0.15, shape

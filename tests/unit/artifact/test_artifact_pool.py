@@ -108,6 +108,7 @@ def test_targets():
     assert segment_target_bytes(1) == 256 << 10
     assert segment_target_bytes(100 << 20) == 1638400
     assert segment_target_bytes(1 << 40) == LARGEST_SEGMENT_BYTES
+    assert segment_target_bytes(480 << 20, ends_early=True) == 10 << 20
 
 
 def test_resnet_sized_weights_run_in_a_thirtieth_of_them():
@@ -144,7 +145,7 @@ def test_layers_of_half_a_huge_page_share_none_where_the_file_is_mapped(mapped, 
     _, spans = lay_out([*layer * 12, Sized(296 << 20, 1 << 20)], mapped)
     assert sum(s.offset_bytes % (2 << 20) > 0 for s in spans) == shared
     sizes = sorted(s.size_bytes for s in spans[:60])
-    target = segment_target_bytes(sum(s.size_bytes for s in spans))
+    target = segment_target_bytes(sum(s.size_bytes for s in spans), mapped)
     assert sizes[-1] <= target + (2 << 20) and sizes[2] >= target // 2
 
 

@@ -38,6 +38,8 @@ PEERS = ("headrace", "torch eager", *(f"torch.compile {mode}" for mode in TORCH_
 _CALLS = 30
 _ROUNDS = 7
 _STEPS = 50
+_MOST_SECONDS = 150
+"""Of one peer of a cell: one that hangs, or compiles for long, does not cost the others."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +211,13 @@ def _in_process(peer: str, cell: str, folder: Path) -> dict[str, Any]:
         "TRITON_CACHE_DIR": str(folder / "triton"),
     }
     command = [sys.executable, __file__, peer, cell, str(folder)]
-    done = subprocess.run(command, env={**os.environ, **caches}, capture_output=True, text=True)
+    environment = {**os.environ, **caches}
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=_MOST_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return {"missing": f"not done in {_MOST_SECONDS} s"}
     lines = done.stdout.strip().splitlines()
     if done.returncode:
         return {"missing": (done.stderr.strip().splitlines() or ["?"])[-1][:200]}

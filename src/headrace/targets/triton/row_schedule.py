@@ -31,7 +31,7 @@ SHORT = 16
 
 
 _ROW_BYTES, _TILE_BYTES = 4096, 8192
-"""Of a row, and of all rows, of a tile of plain weights, where a matrix is multiplied by a vector.
+"""Of a run of a row, and of all rows, of a tile of plain weights, where a matrix is multiplied by a vector.
 Measured on an H200 (docs/measured/h200.md)."""
 
 _PACKED_VALUES = 1024
@@ -81,15 +81,22 @@ def _one_row_schedule(kernel: Kernel) -> Schedule | None:
         rows, each, most_runs = 4 * _PACKED_VALUES // lanes, 2048, 1
     else:
         each, most_runs = 1024 // width, SHORT
-        lanes = power_of_two(depth.value, 32, _ROW_BYTES // width)
+        # A row of one run is read before the wait. What reads more behind the sums waits for
+        # memory again, two rows at once.
+        whole = depth.value * width <= _TILE_BYTES and not _reads_behind_sums(kernel)
+        lanes = power_of_two(depth.value, 32, (_TILE_BYTES if whole else _ROW_BYTES) // width)
+        rows = _TILE_BYTES // width // lanes
         if depth.value > lanes and 16 * (-depth.value % lanes) > depth.value:
             # Of the last run too many lanes would have nothing to do.
             lanes //= 2
-        rows = _TILE_BYTES // width // lanes
     while rows > 1 and points.value < rows * _LEAST_PROGRAMS:
         rows //= 2
     warps = power_of_two(rows * lanes // each, 1, 8)
     return Schedule(rows, lanes, warps, most_runs)
+
+
+def _reads_behind_sums(kernel: Kernel) -> bool:
+    return any(isinstance(o, Load) for phase in kernel.phases[1:] for o in phase.body)
 
 
 def _matrix_of(kernel: Kernel, phase: Phase) -> Load | None:

@@ -165,6 +165,7 @@ MATRIX = """
 kernel(%d0 = 4096) {
   ro x : bf16[DEPTH]
   ro constant w : bf16[DEPTH, 4096] layout [1, DEPTH] offset 0 size SIZE
+  ro b : f32[4096]
   wo y : f32[4096]
   local a : f32
   reduce(%r0 = DEPTH) {
@@ -177,17 +178,29 @@ kernel(%d0 = 4096) {
   }
   map() {
     %v5 = read a[]
-    store %v5 to y[%d0]
+    %v6 = load b[%d0]
+    %v7 = add(%v5, %v6) : f32
+    store RESULT to y[%d0]
   }
 }
 """
 
 
-@pytest.mark.parametrize(("depth", "rows", "lanes"), [(4096, 2, 2048), (11008, 4, 1024)])
-def test_rows_of_a_matrix_keep_all_lanes_busy(depth: int, rows: int, lanes: int) -> None:
+@pytest.mark.parametrize(
+    ("depth", "result", "expected"),
+    [(4096, "%v5", (1, 4096, 8)), (4096, "%v7", (2, 2048, 8)), (11008, "%v7", (2, 1024, 4))],
+)
+def test_rows_of_a_matrix_keep_all_lanes_busy(
+    depth: int, result: str, expected: tuple[int, int, int]
+) -> None:
     text = MATRIX.replace("DEPTH", str(depth)).replace("SIZE", str(4096 * depth))
+    text = text.replace("RESULT", result)
+    if result == "%v5":
+        beside = ("    %v6 = load b[%d0]\n", "    %v7 = add(%v5, %v6) : f32\n")
+        for line in beside:
+            text = text.replace(line, "")
     schedule = choose_schedule(Sample("matrix", text).kernel)
-    assert (schedule.rows, schedule.lanes, schedule.warps) == (rows, lanes, 8)
+    assert (schedule.rows, schedule.lanes, schedule.warps) == expected
 
 
 NORM = """

@@ -25,6 +25,9 @@ ONCE_WRONG = [
          {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize"}),
     Case("CenterCropPad", (floats(5, 3, 4),), (np.array([3, 8]),), {"axes": [0, -1]}),
     Case("SpaceToDepth", (floats(1, 2, 6, 9),), (), {"blocksize": 3}),
+    *(Case("Slice", (floats(2, width),),
+           (np.array([-2]), np.array([-100]), np.array([1]), np.array([-2])),
+           note=f"backward from before {width}") for width in (1, 2, 5)),
     Case("ReverseSequence", (floats(3, 2, 4), np.array([3, 1]))),
 ]  # fmt: skip
 

@@ -44,7 +44,7 @@ def _clamped(c: NodeContext, index: Expr, size: Expr, low: int = 0) -> Expr:
 def axis_slice(
     c: NodeContext, axis: int, size: Expr, start: Expr, end: Expr, step: int
 ) -> AxisSlice:
-    """numpy's rules for one axis."""
+    """numpy's rules for one axis; but backward from before the front begins at element 0."""
     if step == 0:
         raise c.malformed("a slice has the step 0")
     if step > 0:
@@ -55,7 +55,10 @@ def axis_slice(
     # Reversed, the element i stands at size - 1 - i.
     at_end = start.is_constant and start.value >= _HUGE
     top = size - 1
-    first = top if at_end else c.dims.minimum(_from_front(c, start, size), top)
+    first = top
+    if not at_end:
+        first = c.dims.minimum(_from_front(c, start, size), top)
+        first = c.dims.maximum(first, c.dims.minimum(top, 0))
     before_front = end.is_constant and end.value <= -_HUGE
     last = as_expr(-1)
     if not before_front:

@@ -100,9 +100,10 @@ class TritonTarget:
         return False
 
     @property
-    def loop_points(self) -> LoopPoints | None:
-        """See `Target.loop_points`. Not measured yet."""
-        return None
+    def loop_points(self) -> LoopPoints:
+        """See `Target.loop_points`. One lane runs them all: on an H200 a recurrence of 16 (306
+        points a trip) takes half of its dispatches' time, one of 64 (4,290) three times it."""
+        return LoopPoints(trip=1 << 9, dispatch=1 << 16)
 
     def with_numerics(self, numerics: str) -> TritonTarget:
         """See `Target`; there is `fast` only."""

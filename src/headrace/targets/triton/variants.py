@@ -54,6 +54,8 @@ def variants(name: str, kernel: Kernel, how: How = PLAIN) -> list[Variant]:
         HeadraceError HR2401: an operation that lanes lack; HR0115: the table has a schedule
             that a product cannot have.
     """
+    if kernel.loops:
+        return [Variant((), (naive.generate(name, kernel),))]
     rows_at_once = _attention(name, kernel, how)
     if rows_at_once:
         return rows_at_once
@@ -62,6 +64,8 @@ def variants(name: str, kernel: Kernel, how: How = PLAIN) -> list[Variant]:
 
 def problem(kernel: Kernel, how: How) -> Problem | None:
     """What may be tuned: a product of known sizes that is one launch."""
+    if kernel.loops:
+        return None
     found = as_product(kernel)
     if found is None or as_softmax_rows(kernel) is not None or split(kernel) is not None:
         return None

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from loop_kernels import LOOPS
 from sample_kernels import Sample, assert_close
 from test_triton_naive import needs_interpreter, needs_triton
 
@@ -92,3 +93,10 @@ def test_four_functions_in_one_code() -> None:
     assert code.specialisations[-1].conditions == ()
     # One row of tiles along the axis of the cut reads its own run of the weight.
     assert all(x.slice is not None and x.slice.binding == 1 for x in launches)
+
+
+@pytest.mark.parametrize("sample", LOOPS, ids=lambda s: s.name)
+def test_a_kernel_with_loops_is_no_kernel_of_rows(sample):
+    # Whoever knows no loops would go round once.
+    (only,) = variants("k", sample.kernel)
+    assert [s.family for s in only.sources] == ["loop"]

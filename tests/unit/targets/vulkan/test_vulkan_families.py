@@ -125,6 +125,8 @@ def test_rows_compute_what_they_mean(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(rows, "_SUBGROUP", find_device().subgroup_lanes)
     taken: list[str] = []
     for sample in EVERY:
+        if sample in LOOPS:
+            continue  # The target shows no family a kernel with loops.
         code = rows.translate("k", sample.kernel)
         if code is not None:
             found: list[list[bytes]] = []

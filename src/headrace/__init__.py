@@ -10,8 +10,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.api import compile, from_jax, from_keras, from_onnx, load
+    from headrace.api import compile, load
     from headrace.base.errors import HeadraceError
+    from headrace.from_memory import from_jax, from_keras, from_onnx, from_torch
 
 __version__ = "0.1.0"
 __all__ = [
@@ -21,14 +22,16 @@ __all__ = [
     "from_jax",
     "from_keras",
     "from_onnx",
+    "from_torch",
     "load",
 ]
 
 _HOME = {
     "compile": "headrace.api",
-    "from_jax": "headrace.api",
-    "from_keras": "headrace.api",
-    "from_onnx": "headrace.api",
+    "from_jax": "headrace.from_memory",
+    "from_keras": "headrace.from_memory",
+    "from_onnx": "headrace.from_memory",
+    "from_torch": "headrace.from_memory",
     "load": "headrace.api",
     "HeadraceError": "headrace.base.errors",
 }

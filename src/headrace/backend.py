@@ -27,6 +27,7 @@ from onnx.backend.base import Backend, BackendRep
 from headrace import api
 from headrace.backend_strings import StringRep
 from headrace.base.errors import HeadraceError
+from headrace.from_memory import from_onnx
 from headrace.importers.onnx.strings.split import split_at_strings
 from headrace.importers.onnx.structures import gathered, is_structured
 from headrace.runtime.module import Module
@@ -188,7 +189,7 @@ class HeadraceRep(BackendRep):
         examples: Mapping[str, Any],
         dims: Mapping[str, int],
     ) -> _Loaded:
-        imported = api.from_onnx(self._model, constants=constants, examples=examples, dims=dims)
+        imported = from_onnx(self._model, constants=constants, examples=examples, dims=dims)
         folder = tempfile.mkdtemp(prefix="headrace-backend-")
         try:
             path = Path(folder) / "model.hrx"

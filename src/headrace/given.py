@@ -98,7 +98,10 @@ class Given:
             names = dims.keys() & set(model.dimension_names) if entry else dims
             for name in sorted(names):
                 fact = f"'{name}' cannot be told here: the model was read before"
-                cure = "give dims= to from_onnx or from_keras; from_jax takes sizes by its arguments"
+                cure = (
+                    "give dims= to from_onnx, from_torch or from_keras; from_jax takes sizes by "
+                    "its arguments"
+                )
                 problems.add(Diagnostic("HR0209", fact, (model.name,), helps=(cure,)))
         problems.raise_if_any()
 

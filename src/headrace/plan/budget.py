@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from operator import index
 
 from headrace.base.errors import HeadraceError, error
 
@@ -45,13 +46,9 @@ def parse_size(value: int | str, whole_bytes: int | None = None) -> int:
     Raises:
         HeadraceError HR3201: it is no size, or negative.
     """
-    if isinstance(value, bool):
-        raise _no_size(value)
-    if isinstance(value, int):
-        if value < 0:
-            raise _no_size(value)
-        return value
-    match = _NUMBER.fullmatch(value) if isinstance(value, str) else None  # pyright: ignore
+    if not isinstance(value, str):
+        return _whole(value)
+    match = _NUMBER.fullmatch(value)
     if match is None:
         raise _no_size(value)
     number, unit = match[1], match[2].lower()
@@ -60,9 +57,21 @@ def parse_size(value: int | str, whole_bytes: int | None = None) -> int:
             raise _no_size(value)
         return _scaled(number, whole_bytes, 100)
     factor = _UNITS.get(unit)
-    if factor is None:
+    # `0.5` would be no byte at all, and is rarely meant so.
+    if factor is None or (factor == 1 and "." in number):
         raise _no_size(value)
     return _scaled(number, factor, 1)
+
+
+def _whole(value: int) -> int:
+    """An integer as it is, numpy's too."""
+    try:
+        size = -1 if isinstance(value, bool) else index(value)
+    except TypeError:
+        size = -1
+    if size < 0:
+        raise _no_size(value)
+    return size
 
 
 def _scaled(number: str, factor: int, divisor: int) -> int:

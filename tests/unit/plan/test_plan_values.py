@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import plan_chains as chains
 import pytest
 
@@ -24,6 +25,7 @@ from headrace.plan.profile import Profile, kernel_key, two_digits
         ("0.1 kB", 100),
         ("4096", 4096),
         (4096, 4096),
+        (np.int64(4096), 4096),
         ("50%", 500),
         ("12.5%", 125),
         ("3 MiB", 3 << 20),
@@ -33,7 +35,9 @@ def test_sizes(text, size):
     assert parse_size(text, 1000) == size
 
 
-@pytest.mark.parametrize("text", ["", "MB", "-3", -3, "3 apples", "1e9", "50%%", True, "٣MB x"])
+@pytest.mark.parametrize(
+    "text", ["", "MB", "-3", -3, "3 apples", "1e9", "50%%", True, "٣MB x", "0.5", 0.5]
+)
 def test_what_is_no_size(text):
     with pytest.raises(HeadraceError) as caught:
         parse_size(text, 1000)

@@ -243,7 +243,7 @@ def test_an_unknown_function_or_device_is_named(mlp_path):
         module(rows(1), function="decode")
     with pytest.raises(HeadraceError, match="HR4013"):
         load_module(mlp_path, device="abacus")
-    for threads in (0, -1, True, 10**6):
+    for threads in (0, -1, True, 10**6, 1.5, "2"):
         with pytest.raises(HeadraceError, match="HR4012"):
             load_module(mlp_path, threads=threads)
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from importlib import import_module
+from operator import index
 from statistics import median
 from threading import get_ident
 from typing import Any
@@ -323,9 +324,15 @@ class CpuDevice:
             )
         if threads is None:
             threads = min(len(os.sched_getaffinity(0)), *processor_limits(), MAXIMUM_THREADS)
-        if isinstance(threads, bool) or not 1 <= threads <= MAXIMUM_THREADS:
-            raise error("HR4012", f"threads={threads} is not between 1 and {MAXIMUM_THREADS}")
-        self.threads = threads
+        try:
+            count = 0 if isinstance(threads, bool) else index(threads)
+        except TypeError:
+            count = 0
+        if not 1 <= count <= MAXIMUM_THREADS:
+            raise error(
+                "HR4012", f"threads={threads!r} is no number between 1 and {MAXIMUM_THREADS}"
+            )
+        self.threads = count
         self.machine = machine()
 
     @property

@@ -42,7 +42,8 @@ from headrace.kernel.target import SliceRule, TensorMap
 from headrace.targets.triton.descriptors import Matrix, matrix
 from headrace.targets.triton.erf import erf
 from headrace.targets.triton.naive import TritonSource
-from headrace.targets.triton.schedule import Tiles, choose_tiles
+from headrace.targets.triton.packed_tiles import PackedTile, packed_factor
+from headrace.targets.triton.schedule import Tiles, choose_tiles, packed_tiles
 from headrace.targets.triton.source import (
     OVERLAPS,
     TENSOR_CORE_NAMES,
@@ -110,15 +111,21 @@ class _ContractLowering(TileLowering):
         whole = f"({tiles.rows}, {tiles.columns})"
         writer.line(f"sums = tl.full({whole}, 0.0, tl.float32)")
         begin, end = self._depths()
+        left_packed = self._packed(found.left, row_edge, 1)
+        right_packed = self._packed(found.right, column_edge, 2)
         writer.line(f"for depth in range({begin}, {end}, {tiles.depth}):")
         writer.indent(1)
         self._taps()
         if found.left in self.matrices:
             left = self._described(found.left, row, tiles.rows)
+        elif left_packed is not None:
+            left = left_packed.tile()
         else:
             left = self._factor(first, found.left, row_edge, 1)
         if found.right in self.matrices:
             right = self._described(found.right, column, tiles.columns) + ".T"
+        elif right_packed is not None:
+            right = right_packed.tile() + ".T"
         else:
             right = self._factor(first, found.right, column_edge, 2)
         precision = "" if found.narrow else f', input_precision="{kernel.precision}"'
@@ -258,6 +265,20 @@ class _ContractLowering(TileLowering):
         # Not a remainder: of one of scalars Triton 3.6 knows no divisor, and loads apart.
         self._start = start - tap * last.size.value
 
+    def _packed(self, name: str, edge: str | None, bit: int) -> PackedTile | None:
+        """A factor that is unpacked words at a time, if it can be."""
+        writer, tiles, found = self.writer, self.tiles, self.found
+        load = packed_factor(self.kernel, found, name, tiles.depth)
+        if load is None:
+            return None
+        outside_names, outside_ranges = dict(self.indices.names), dict(self.indices.ranges)
+        self._bind(found.depth, self.indices.constant(0))
+        operand = self.kernel.operands[load.operand]
+        first: Text = self._elements(operand, load.index)[0].handle
+        self.indices.names, self.indices.ranges = outside_names, outside_ranges
+        extent = tiles.rows if bit == 1 else tiles.columns
+        return PackedTile(writer, load.operand, operand, first, bit, edge, extent, tiles.depth)
+
     def _factor(self, phase: Phase, name: str, edge: str | None, bit: int) -> str:
         """A tile of a factor, as `tl.dot` takes it; its outer dimension is `bit`."""
         writer, tiles, found = self.writer, self.tiles, self.found
@@ -378,11 +399,12 @@ def generate(
                 matrices[factor] = given
     tiles = tiles or tuned_tiles(kernel, found, how.table)
     if tiles is None:
-        tiles = choose_tiles(found, unknown_rows, kernel.precision, len(matrices) == 2)
-        packed = any(o.layout.codes is not None for o in kernel.operands)
-        if packed or not how.descriptors:
-            # Unpacking takes registers, older architectures have less shared memory than a
-            # second tile under way needs.
+        if any(o.layout.codes is not None for o in kernel.operands):
+            tiles = packed_tiles(found, unknown_rows, kernel.precision)
+        else:
+            tiles = choose_tiles(found, unknown_rows, kernel.precision, len(matrices) == 2)
+        if not how.descriptors:
+            # Older architectures have less shared memory than a second tile under way needs.
             tiles = replace(tiles, programs=0, descriptors=False, parts=1)
     if kept or not how.descriptors:
         tiles = replace(tiles, parts=1)

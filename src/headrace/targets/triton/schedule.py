@@ -146,6 +146,34 @@ def choose_tiles(
     return Tiles(high, wide, deep, warps=8 if high * wide >= 128 * 128 else 4)
 
 
+def packed_tiles(
+    found: Product, unknown_rows: int = _UNKNOWN_SIZE, precision: str = "ieee"
+) -> Tiles:
+    """Tiles where a weight is unpacked on its way (`packed_tiles.py`).
+
+    That takes as long for 16 rows as for 256, so all rows that there may be are in one tile, and
+    columns are few enough that many programs unpack. No descriptors, and no depth in parts.
+    """
+    row_count = flat_size(found.rows)
+    rows = row_count.value if row_count.is_constant else unknown_rows
+    columns, depth = _known(flat_size(found.columns)), _known(flat_size(found.depth))
+    fast = bool(found.narrow) or precision != "ieee"
+    if not fast or columns < _WIDE or depth < _DEEP:
+        tiles = choose_tiles(found, unknown_rows, precision, described=False)
+        return replace(tiles, programs=0, descriptors=False, parts=1)
+    if rows > _MOST_ROWS_AT_ONCE:
+        tiles = Tiles(256, 128, 64, warps=8)
+    elif rows > 64:
+        tiles = Tiles(128, 32, 128, warps=8)
+    else:
+        tiles = Tiles(power_of_two(rows, 16, 64), 32, 128)
+    return tiles if found.narrow else tiles.half_as_deep
+
+
+_MOST_ROWS_AT_ONCE = 256
+"""Of packed products that are bound by reading: with more they are by arithmetic."""
+
+
 def _few_row_tiles(rows: int, columns: int, batch: int) -> Tiles:
     """Halves by a weight, as measured on an H200 (docs/measured/h200.md): each program must
     have much of the weight under way."""

@@ -89,16 +89,16 @@ def _rounding_bfloat16() -> Iterator[None]:
 
     plain_dot = module.InterpreterBuilder.create_dot
 
+    def factor(x: Any) -> Any:
+        # numpy sums in another order where a factor is turned.
+        values = np.ascontiguousarray(x.data)
+        if x.dtype != language.bfloat16:
+            return module.TensorHandle(values, x.dtype.scalar)
+        wide = values.view(ml_dtypes.bfloat16).astype(np.float32)
+        return module.TensorHandle(wide, language.float32)
+
     def dot(self: Any, a: Any, b: Any, sums: Any, *options: Any) -> Any:
-        if a.dtype != language.bfloat16:
-            return plain_dot(self, a, b, sums, *options)
-        wide = [
-            module.TensorHandle(
-                x.data.view(ml_dtypes.bfloat16).astype(np.float32), language.float32
-            )
-            for x in (a, b)
-        ]
-        return plain_dot(self, *wide, sums, *options)
+        return plain_dot(self, factor(a), factor(b), sums, *options)
 
     module._convert_float = convert
     module.InterpreterBuilder.create_dot = dot

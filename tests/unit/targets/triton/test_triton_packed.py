@@ -13,23 +13,26 @@ from headrace.base.exponent_codes import ExponentCodes, most_escapes
 from headrace.kernel.buffers import pack_operand
 from headrace.kernel.description import Kernel
 from headrace.kernel.interp import evaluate
+from headrace.kernel.products import as_product
 from headrace.kernel.text import parse_kernel, print_kernel
 from headrace.kernel.verify import verify_kernel
 from headrace.targets.triton import contract, naive, rows
+from headrace.targets.triton.schedule import Tiles, packed_tiles
 from headrace.targets.triton.target import make
 
 K, N = 96, 70
 
 
-def product(dtype: str, count: int) -> Kernel:
+def product(dtype: str, count: int | str, depth: int = K) -> Kernel:
+    dims = f" dims({count})" if isinstance(count, str) else ""
     return parse_kernel(
         f"""
-kernel(%d0 = {count}, %d1 = {N}) {{
-  ro x : {dtype}[{count}, {K}]
-  ro constant w : {dtype}[{K}, {N}] layout [1, {K}] offset 0 size {K * N}
+kernel(%d0 = {count}, %d1 = {N}){dims} {{
+  ro x : {dtype}[{count}, {depth}]
+  ro constant w : {dtype}[{depth}, {N}] layout [1, {depth}] offset 0 size {depth * N}
   wo y : f32[{count}, {N}]
   local a : f32
-  reduce(%r0 = {K}) {{
+  reduce(%r0 = {depth}) {{
     %v0 = load x[%d0, %r0]
     %v1 = convert(%v0) : f32
     %v2 = load w[%r0, %d1]
@@ -100,6 +103,65 @@ def test_packed_weights_give_the_bits_of_plain_ones(dtype, count, generate) -> N
     expected = [*second[:2], np.zeros_like(second[2])]
     evaluate(other, expected, {})
     np.testing.assert_allclose(second[2], expected[2], rtol=2e-2, atol=1e-2)
+
+
+def special(depth: int, dtype) -> np.ndarray:
+    """Weights with escapes of all kinds: many in a block, or none, side by side, at both ends."""
+    random = np.random.default_rng(6)
+    values = random.standard_normal((depth, N)) * 0.02
+    values[random.random((depth, N)) < 0.01] = 0.0
+    values[:, 8:40:3] = 0.02
+    values[20:60, 11], values[0, 12], values[-1, 12] = 700.0, -1e-38, 1e38
+    values[32:34, 13], values[35:37, 14], values[63, 15] = -0.0, 5.0, np.inf
+    values[64, 16], values[-2:, 17], values[96:104, 69] = np.nan, -np.inf, -300.0
+    return values.astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+@pytest.mark.parametrize("depth", [160, 256])
+@pytest.mark.parametrize(
+    "tiles", [Tiles(16, 32, 128), Tiles(32, 16, 64), Tiles(16, 64, 32)], ids=str
+)
+@needs_interpreter
+@pytest.mark.filterwarnings("ignore")
+def test_tiles_unpacked_in_words_give_the_bits_of_plain_ones(dtype, depth, tiles) -> None:
+    from interpret import run
+
+    rows = 21
+    plain = product(dtype, "n", depth)
+    x, w, _ = plain.operands
+    array = special(depth, w.dtype.numpy_dtype)
+    buffer = pack_operand(array, w, {})
+    codes = ExponentCodes(depth, 108, most_escapes(buffer, 108, depth))
+    assert codes.escapes > 39
+    other = packed(plain, codes)
+    inputs = np.random.default_rng(5).standard_normal((rows, depth))
+    inputs = inputs.astype(x.dtype.numpy_dtype).reshape(-1)
+    results = [np.zeros(rows * N, np.float32) for _ in range(2)]
+
+    def generate(name: str, kernel: Kernel):
+        made = contract.generate(name, kernel, tiles=tiles)
+        assert ("while nearest" in made.text) == (kernel is other)
+        # The end of a last tile that is not whole: what is nowhere stays behind it.
+        bounded = f"tl.minimum(depth + {tiles.depth}, {depth})" in made.text
+        assert bounded == (kernel is other and depth % tiles.depth > 0)
+        return made
+
+    run(plain, [inputs, buffer, results[0]], {"n": rows}, generate)
+    weight = pack_operand(array, other.operands[1], {})
+    run(other, [inputs, weight, results[1]], {"n": rows}, generate)
+    assert np.isnan(results[0]).any() and np.isinf(results[0]).any()
+    np.testing.assert_array_equal(results[0], results[1])
+
+
+@pytest.mark.parametrize("rows", [8, 64, 128, 4096])
+def test_a_packed_weight_is_unpacked_once_for_all_rows_that_are_few(rows) -> None:
+    kernel = parse_kernel(print_kernel(product("bf16", "n", 512)).replace(f"{N}", "4096"))
+    found = as_product(kernel)
+    assert found is not None
+    tiles = packed_tiles(found, rows)
+    assert tiles.rows >= min(rows, 256)
+    assert not tiles.descriptors and tiles.parts == 1
 
 
 def test_the_text_of_a_packed_kernel_reads_back() -> None:

@@ -52,8 +52,9 @@ class _Assembly:
         self._all_stay = len(self._stays) == len(problem.streaming.units)
         self._flat = problem.flat
         self._addresses: dict[int, tuple[Space, int, int]] = {}
+        self._away = {n for n in range(len(problem.streaming.units)) if n not in self._stays}
         # By resource and offset: what no fetch changes.
-        self._lasting: dict[tuple[int, int], Address] = {}
+        self._lasting = dict(problem.values)
         self._fetch_of: dict[int, int] = {}  # segment -> fetch that holds it now
         self._place_resources()
 
@@ -93,7 +94,8 @@ class _Assembly:
         if space == "external" and index < 0:
             name = self._flat.function.resources[operand.resource].name
             raise error("HR3205", f"'{name}' is neither an input nor an output")
-        address = self._lasting[key] = Address(space, base + operand.offset_bytes, index)
+        address = Address(space, base + operand.offset_bytes, index)
+        self._lasting[key] = self._problem.values[key] = address
         return address
 
     def _holder(self, offset: int, size_bytes: int) -> int:
@@ -139,10 +141,29 @@ class _Assembly:
                         tuple(waits.get(number, ())),
                         tuple(releases.get(number, ())),
                     )
+                    if self._reads_away(piece)
+                    else self._resident_dispatch(step, piece)
                 )
             else:
                 commands.append(self._other(step, first_command))
         return self._plan(budget_bytes, ring_bytes, fetches, commands, first_command)
+
+    def _reads_away(self, piece: Piece) -> bool:
+        """Whether it reads a unit that does not stay."""
+        atoms, away = self._problem.streaming.atoms, self._away
+        if piece.atom.whole:
+            return not away.isdisjoint(piece.atom.units)
+        read = atoms[piece.first_atom : piece.last_atom + 1]
+        return any(not away.isdisjoint(atom.units) for atom in read)
+
+    def _resident_dispatch(self, step: Step, piece: Piece) -> PlannedDispatch:
+        """A launch all of whose weights stay: the same one in every plan."""
+        key = piece.first_atom, piece.last_atom, piece.together_ns
+        known = self._problem.resident_dispatches
+        found = known.get(key)
+        if found is None:
+            found = known[key] = self._dispatch(step, piece, (), ())
+        return found
 
     def _dispatch(
         self,

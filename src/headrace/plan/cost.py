@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from headrace.plan.profile import Profile
 from headrace.plan.steps import FlatFunction, Step, step_key
@@ -61,6 +62,7 @@ class PartTimes:
         self.branch_ns = _BRANCH_NS if concurrency.branches else 0
         self._times = times_ns
         self._launch_ns = launch_ns
+        self._known: list[dict[int, int]] = [{} for _ in steps]
         self._groups = [1] * len(steps)
         self._beside = [1] * len(steps)  # workgroups for each along the axis
         self.slots = [0] * len(steps)
@@ -80,10 +82,15 @@ class PartTimes:
         """Time of `count` workgroups along the axis, of a step with slots."""
         if count <= 0:
             return 0
+        known = self._known[step].get(count)
+        if known is not None:
+            return known
         whole, slots, beside = self._times[step], self.slots[step], self._beside[step]
         launch = min(self._launch_ns, whole)
         waves = -(-count * beside // slots)
-        return launch + (whole - launch) * waves // -(-self._groups[step] * beside // slots)
+        found = launch + (whole - launch) * waves // -(-self._groups[step] * beside // slots)
+        self._known[step][count] = found
+        return found
 
     def more_ns(self, step: int, count: int) -> int:
         """What `count` workgroups along the axis take beside their share of the launch."""
@@ -190,17 +197,28 @@ def simulate(
     """
     if not transfers:
         return Timing(compute_ns, 0)
-    busy = sum(transfer_ns(t.size_bytes, profile) for t in transfers)
-    shared = compute_ns + int(busy * profile.contention)
-    opening: list[list[tuple[int, int, int]]] = [[] for _ in events]
+    overhead_ns, link_bytes_per_s = profile.fetch_overhead_ns, profile.link_bytes_per_s
     several_runs = events[-1].run != events[0].run
+    # Both lines are played some times over: what an event needs is looked up once.
+    opening: dict[int, list[tuple[int, int, int]]] = {}
     heads: list[tuple[int, int]] = []
+    busy = 0
     for transfer in transfers:
-        time = transfer_ns(transfer.size_bytes, profile)
+        time = overhead_ns + int(transfer.size_bytes * 1e9 / link_bytes_per_s)
+        busy += time
         if steps_end_whole and not several_runs and transfer.after < 0:
             heads.append((time, transfer.previous))
             continue
-        opening[transfer.first].append((time, transfer.after, transfer.previous))
+        arrivals = opening.setdefault(transfer.first, [])
+        arrivals.append((time, transfer.after, transfer.previous))
+    shared = compute_ns + int(busy * profile.contention)
+    line = [
+        (opening.get(n, ()), e.head_ns, e.using_ns, e.trailing_ns, e.together_ns, e.open_ns)
+        for n, e in enumerate(events)
+    ]
+    begins_run = {0}
+    if several_runs:
+        begins_run |= {n for n, (a, b) in enumerate(pairwise(events), 1) if a.run != b.run}
     released = [0] * len(events)
     # When the open launch began: what runs beside it counts from there. `group` is when
     # the slices began that run together now.
@@ -208,35 +226,36 @@ def simulate(
     last_period = -1
     for _ in range(_MOST_STEPS):
         before, released = released, [0] * len(events)
-        run = -1
-        for index, event in enumerate(events):
-            if several_runs and event.run != run:
-                run = event.run
-                link = max(link, now)
+        for index, (arrivals, head, using, trailing, together, opens) in enumerate(line):
+            if several_runs and index in begins_run and link < now:
+                link = now
             there = 0
-            for time, after, previous in opening[index]:
+            for time, after, previous in arrivals:
                 if after >= 0:
                     free = released[after]
                 else:
                     free = before[previous] if previous >= 0 else 0
-                there = link = max(link, free) + time
-            if event.head_ns and not branches and there > group:
-                group = now = max(now, there)
-                now += event.head_ns
-                launch = now - event.together_ns
-                released[index] = now + max(0, event.using_ns - event.head_ns)
-                now += event.using_ns + event.trailing_ns - event.head_ns
-            elif event.head_ns:
-                # The part runs beside those before it, from when its weights are there.
-                now = max(now, launch + event.together_ns, max(launch, there) + event.head_ns)
-                released[index] = now + max(0, event.using_ns - event.head_ns)
-                now += event.using_ns + event.trailing_ns - event.head_ns
-            else:
-                now = max(now, there) + event.using_ns
+                if link < free:
+                    link = free
+                there = link = link + time
+            if not head:
+                if now < there:
+                    now = there
+                now += using
                 released[index] = now
-                now += event.trailing_ns
-            if event.open_ns >= 0:
-                launch = group = now - event.open_ns
+                now += trailing
+            else:
+                if not branches and there > group:
+                    group = now = max(now, there)
+                    now += head
+                    launch = now - together
+                else:
+                    # The part runs beside those before it, from when its weights are there.
+                    now = max(now, launch + together, max(launch, there) + head)
+                released[index] = now + max(0, using - head)
+                now += using + trailing - head
+            if opens >= 0:
+                launch = group = now - opens
         for time, previous in heads:
             link = max(link, released[previous] if previous >= 0 else 0) + time
             now = max(now, link)

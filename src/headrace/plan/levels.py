@@ -67,13 +67,17 @@ _Found: TypeAlias = tuple[Level, Schedule]
 
 
 class Levels:
-    """The levels of a problem; those looked at are played once and kept."""
+    """The levels of a problem.
+
+    Attributes:
+        played: schedules of those that the last budget looked at: each is played once.
+    """
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
         self._choice = problem.choice
         self._units = problem.streaming.units
-        self._played: dict[_LevelKey, Schedule] = {}
+        self.played: dict[_LevelKey, Schedule] = {}
         self._known: dict[tuple[int, Way], list[int]] = {}
         self._sizes = [u.size_bytes for u in self._units]
 
@@ -105,6 +109,8 @@ class Levels:
             idle = [False] * len(self._units)
             timing = Timing(self._problem.compute_ns, 0)
             return self.everything, Schedule(idle, [], [], timing)
+        # The next budget pays others: of what it plays next to nothing would be found here.
+        self.played.clear()
         count = len(self._choice.rest)
         reach = _REACH // max(1, count)
         many = reach < _FEW
@@ -234,14 +240,15 @@ class Levels:
     def play(self, level: Level) -> Schedule | None:
         """The level's schedule; None where its ring is too small for what streams."""
         key = level.ring_bytes, level.stays
-        known = self._played.get(key)
+        known = self.played.get(key)
         if known is not None:
             return known
         streams = self._streams(level)
         problem = self._problem
         events = events_of(problem.streaming, streams, problem.runs)
         transfers = transfers_of(events, self._sizes)
-        if level.ring_bytes < min(self._choice.ring_bytes, least_ring_bytes(transfers)):
+        ring_bytes = level.ring_bytes
+        if ring_bytes < self._choice.ring_bytes and ring_bytes < least_ring_bytes(transfers):
             return None
         place_ring(transfers, level.ring_bytes, events)
         parts = problem.streaming.parts
@@ -253,7 +260,7 @@ class Levels:
             parts.branches,
             parts.steps_end_whole,
         )
-        schedule = self._played[key] = Schedule(streams, events, transfers, timing)
+        schedule = self.played[key] = Schedule(streams, events, transfers, timing)
         return schedule
 
 

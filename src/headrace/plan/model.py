@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, Union
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Address:
     """A place in memory.
 
@@ -30,7 +30,7 @@ class Address:
     index: int = -1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Fetch:
     """One transfer of a segment (or part of one) from the file.
 
@@ -58,7 +58,7 @@ class Fetch:
     previous_issue_after: int = -1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PlannedDispatch:
     """One launch, or a slice of one, with everything evaluated.
 
@@ -98,7 +98,7 @@ class PlannedDispatch:
     scratch_bytes: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PlannedCopy:
     """Copies bytes between places."""
 
@@ -107,7 +107,7 @@ class PlannedCopy:
     size_bytes: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PlannedFill:
     """Fills bytes with a pattern."""
 
@@ -117,7 +117,7 @@ class PlannedFill:
     pattern_bytes: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PlannedBranch:
     """Goes on at command `target` where the boolean byte at `condition` is false.
 
@@ -131,7 +131,7 @@ class PlannedBranch:
     target: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PlannedJump:
     """Goes on at command `target`."""
 
@@ -143,7 +143,7 @@ PlannedCommand: TypeAlias = Union[
 ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Placement:
     """Where a transient stands in the slab and from which to which command it lives."""
 

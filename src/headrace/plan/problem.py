@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from headrace.artifact.schema import Module
 from headrace.plan.memory import SlabLayout, aligned
+from headrace.plan.model import Address, PlannedDispatch
 from headrace.plan.profile import Profile
 from headrace.plan.residency import Choice
 from headrace.plan.steps import FlatFunction
@@ -25,6 +26,9 @@ class Problem:
         streaming: what launches read of the pool, and how they are cut for it.
         runs: straight runs of steps (first, end).
         choice: what always stays, the order of the rest, the minimum.
+        values: places of values by resource and offset, as plans ask for them.
+        resident_dispatches: launches all of whose weights stay, by first and last atom and
+            `together_ns`: the same in every plan.
     """
 
     module: Module
@@ -37,6 +41,12 @@ class Problem:
     streaming: Streaming
     runs: list[tuple[int, int]]
     choice: Choice
+    values: dict[tuple[int, int], Address] = field(
+        default_factory=dict[tuple[int, int], Address], init=False
+    )
+    resident_dispatches: dict[tuple[int, int, int], PlannedDispatch] = field(
+        default_factory=dict[tuple[int, int, int], PlannedDispatch], init=False
+    )
 
     @property
     def minimum_budget_bytes(self) -> int:

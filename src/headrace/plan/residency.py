@@ -9,10 +9,12 @@ before it is the first to stream, and so on; equal layers thereby spread evenly.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import Literal, TypeAlias
 
 from headrace.plan.cost import Concurrency, Event, PartTimes, transfer_ns
@@ -299,33 +301,54 @@ def _hidden_first(
     streams = [False] * len(times)
     order: list[int] = []
     busy_ns = sum(times)
+    gaps = [at - before for before, at in pairwise((0, *needed))]
+    rest_ns = compute_ns - needed[-1] if needed else compute_ns
     for stage in _STAGES:
         if len(order) == len(times):
             break
         rate = stage * busy_ns / compute_ns
-        credit = float(ring_ns)
+        credit, held = float(ring_ns), 0
         found: list[int] = []
-        for _ in range(2):  # the second time as a steady step would find it
-            found = []
-            before, held = 0, 0
-            # Of all units, for each of some forty rates: no function is called here.
-            for position, at in enumerate(needed):
-                time = times[position]
-                most = ring_ns - held
-                if most < time:
-                    most = time
-                credit += (at - before) * rate
-                if credit > most:
-                    credit = most
-                before = at
-                if streams[position]:
-                    credit -= time
-                    held = time
-                elif credit >= time:
-                    credit -= time
-                    held = time
-                    found.append(position)
-            credit = min(credit + (compute_ns - before) * rate, ring_ns - held)
+        # What was left after each unit, and what is held. Of all units, for each of some
+        # forty rates: no function is called here.
+        left: list[float] = []
+        holds: list[int] = []
+        for position, (gap, time) in enumerate(zip(gaps, times, strict=True)):
+            most = ring_ns - held
+            if most < time:
+                most = time
+            credit += gap * rate
+            if credit > most:
+                credit = most
+            if streams[position]:
+                credit -= time
+                held = time
+            elif credit >= time:
+                credit -= time
+                held = time
+                found.append(position)
+            left.append(credit)
+            holds.append(held)
+        # The second time as a steady step would find it: until nothing differs any more.
+        credit, held = min(credit + rest_ns * rate, ring_ns - held), 0
+        first, found = found, []
+        for position, (gap, time) in enumerate(zip(gaps, times, strict=True)):
+            most = ring_ns - held
+            if most < time:
+                most = time
+            credit += gap * rate
+            if credit > most:
+                credit = most
+            if streams[position]:
+                credit -= time
+                held = time
+            elif credit >= time:
+                credit -= time
+                held = time
+                found.append(position)
+            if credit == left[position] and held == holds[position]:
+                found.extend(first[bisect_right(first, position) :])
+                break
         for pick in _spread(len(found)):
             streams[found[pick]] = True
             order.append(found[pick])

@@ -389,13 +389,15 @@ class Piece:
     """Atoms that run as one command.
 
     Attributes:
-        atom: the first; `count` and `last_atom` are those of the whole piece.
+        atom: the first; `count` is that of the whole piece.
+        first_atom, last_atom: their indices.
         compute_ns: of the piece alone.
         together_ns: see `model.PlannedDispatch.together_ns`.
     """
 
     atom: Atom
     count: int
+    first_atom: int
     last_atom: int
     compute_ns: int
     together_ns: int = 0
@@ -409,11 +411,11 @@ def pieces_of(streaming: Streaming, streams: Sequence[bool]) -> list[Piece]:
     beside = 0
     for index, atom in enumerate(streaming.atoms):
         if atom.whole:
-            found.append(Piece(atom, atom.count, index, atom.compute_ns))
+            found.append(Piece(atom, atom.count, index, index, atom.compute_ns))
             continue
         needs = tuple([u for u in atom.units if streams[u]])
         if not (atom.first and found[-1].atom.step == atom.step and needs == previous):
-            found.append(Piece(atom, 0, index, 0))
+            found.append(Piece(atom, 0, index, index, 0))
             previous = needs
             beside = beside + 1 if atom.first else 0
         piece = found[-1]

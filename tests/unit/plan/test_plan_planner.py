@@ -314,3 +314,34 @@ def test_slices_that_run_after_one_another_are_predicted_slower():
         assert found[False] == sorted(found[False], reverse=True)
         slower += sum(a > b for a, b in zip(found[False], found[True], strict=True))
     assert slower
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_new_budget_makes_anew_only_what_it_changes(seed):
+    """A launch all of whose weights stay is the very same in every plan."""
+    module = chains.random_module(seed, 30)
+    prepared = prepare(module, SLOW_LINK)
+    plans = [prepared.plan(b) for b in budgets(prepared, 6)]
+    all_stay = prepared.plan(prepared.stored_bytes + 4096)
+    known = {id(command) for command in all_stay.commands}
+    shared = 0
+    for plan in plans[:-1]:
+        for command in plan.commands:
+            if isinstance(command, PlannedDispatch) and id(command) in known:
+                assert not command.waits and not command.releases
+                assert all(a.index < 0 for a in command.addresses if a.space == "pool")
+                shared += 1
+    assert shared
+    fresh = prepare(module, SLOW_LINK)
+    assert [fresh.plan(b) for b in reversed(budgets(fresh, 6))] == plans[::-1]
+
+
+def test_what_a_budget_looked_at_is_not_kept():
+    """A process that changes its budget again and again does not grow by what it leaves."""
+    module = chains.random_module(3, 40)
+    prepared = prepare(module, SLOW_LINK)
+    for budget in budgets(prepared, 8)[:-1]:
+        prepared.plan(budget)
+        fresh = prepare(module, SLOW_LINK)
+        fresh.plan(budget)
+        assert prepared.levels.played.keys() == fresh.levels.played.keys() != set()

@@ -167,6 +167,11 @@ def compare(
 @click.option(
     "--table", type=click.Path(path_type=Path), help="Where to keep it; else in the cache."
 )
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0),
+    help="No round begins later, but for the last one; all rounds by default.",
+)
 @JSON
 def tune(
     model: Path,
@@ -175,6 +180,7 @@ def tune(
     threads: int | None,
     steps: int,
     table: Path | None,
+    seconds: float | None,
     as_json: bool,
 ) -> None:
     """Measures schedules of MODEL's kernels here; later compiles use the fastest.
@@ -184,7 +190,7 @@ def tune(
     """
     from headrace.tuning import Request, tune_model, tuning_text
 
-    request = Request(model, target, sizes(dims), threads, steps, table)
+    request = Request(model, target, sizes(dims), threads, steps, table, seconds)
     with Progress("tuning", as_json) as progress:
         data = tune_model(request, progress)
     click.echo(json.dumps(data) if as_json else tuning_text(data))

@@ -28,9 +28,6 @@ from headrace.kernel.target import Code, Target
 Progress = Callable[[int, int], None]
 """Called with how many kernels are done and how many there are."""
 
-SERIAL_KERNELS = 12
-"""Up to so many kernels one process is faster: a worker takes 0.6 s to start (2 cores)."""
-
 
 @dataclass(frozen=True)
 class Task:
@@ -102,6 +99,25 @@ def translate(
         HeadraceError HR2xxx: kernels that a target cannot express, all of them at once;
             HR9102: a worker died.
     """
+    made = translate_each(tasks, targets, jobs, progress)
+    failures = [f for f in made if isinstance(f, HeadraceError)]
+    if failures:
+        found = [d for failure in failures for d in failure.diagnostics]
+        raise type(failures[0])(list(dict.fromkeys(found)))
+    return [cast(Code, code) for code in made]
+
+
+def translate_each(
+    tasks: Sequence[Task],
+    targets: Sequence[Target],
+    jobs: int | None = None,
+    progress: Progress | None = None,
+) -> list[Code | HeadraceError]:
+    """As `translate`, with the error of a kernel in the place of its code.
+
+    Raises:
+        HeadraceError HR9102: a worker died.
+    """
     keys = [code_key(task.kernel, targets[task.target]) for task in tasks]
     known: dict[str, Code | HeadraceError] = {}
     for key in dict.fromkeys(keys):
@@ -123,11 +139,7 @@ def translate(
         _report(progress, done, len(tasks))
 
     _translate_all([tasks[number] for number in missing], targets, jobs, finished)
-    failures = [f for f in (known[key] for key in keys) if isinstance(f, HeadraceError)]
-    if failures:
-        found = [d for failure in failures for d in failure.diagnostics]
-        raise type(failures[0])(list(dict.fromkeys(found)))
-    return [cast(Code, known[key]) for key in keys]
+    return [known[key] for key in keys]
 
 
 Finished = Callable[[int, "Code | HeadraceError"], None]
@@ -137,8 +149,10 @@ Finished = Callable[[int, "Code | HeadraceError"], None]
 def _translate_all(
     tasks: Sequence[Task], targets: Sequence[Target], jobs: int | None, finished: Finished
 ) -> None:
-    count = min(jobs or len(os.sched_getaffinity(0)), max(1, len(tasks) // 6))
-    if len(tasks) <= SERIAL_KERNELS or count == 1:
+    serial = min((targets[task.target].serial_kernels for task in tasks), default=0)
+    share = max(1, serial // 2)
+    count = min(jobs or len(os.sched_getaffinity(0)), max(1, len(tasks) // share))
+    if len(tasks) <= serial or count == 1:
         for number, task in enumerate(tasks):
             finished(number, _translate_one(targets[task.target], task))
     else:

@@ -4,13 +4,18 @@ The model is compiled once up to its kernels. Each round gives every kernel that
 tuned its next alternative, compiles, and runs some steps with every command timed: so a
 kernel is measured where it runs, among the others, with all threads. The fastest wins if
 it is faster than the rule's schedule by more than the noise.
+
+Kernels are translated some rounds ahead, side by side. A kernel is known to the code cache by
+its own schedule alone, so a round translates nothing that stays as it was. When the time is
+used up what was measured counts; alternatives are tried in the order of their estimates.
 """
 
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,12 +28,15 @@ from headrace.runtime.arrays import aligned_array
 
 if TYPE_CHECKING:
     from headrace.runtime.module import Module
-    from headrace.targets.tables import Choice, Problem, TunedTarget
+    from headrace.targets.tables import Choice, Problem, Table, TunedTarget
     from headrace.translation import Task
 
 _WARM_STEPS = 2
 _WORTH = 0.97
 """A schedule must be at least 3 % faster than the rule's: less is noise."""
+
+_ROUNDS_AHEAD = 4
+"""Translated at once: 6 products in 4 rounds are 24 kernels for 16 cores."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,19 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Tuning:
+    """What came out for a model.
+
+    Attributes:
+        rows: one for each problem.
+        rounds: that were measured, and that there are.
+    """
+
+    rows: tuple[Row, ...]
+    rounds: tuple[int, int]
+
+
+@dataclass(frozen=True)
 class Request:
     """What to tune.
 
@@ -55,6 +76,7 @@ class Request:
         dims: of the named dimensions, which all must be given.
         steps: timed in each round.
         table: the file to enter what was found into; None for that of the cache folder.
+        seconds: after which no round begins but the last one; None for all rounds.
     """
 
     model: Path
@@ -63,6 +85,7 @@ class Request:
     threads: int | None = None
     steps: int = 12
     table: Path | None = None
+    seconds: float | None = None
 
 
 def tune_model(
@@ -73,29 +96,31 @@ def tune_model(
     Raises: as `api.compile` and `api.load`; HR0115 to HR0119: there is nothing to tune, or
         a table cannot be read or written.
     """
+    from headrace.runtime.drivers.table import open_device
     from headrace.runtime.module import load_module
     from headrace.targets.tables import NO_TABLE
 
+    end = None if request.seconds is None else time.monotonic() + request.seconds
     target = _tuned_target(request.target)
     tables = target.tables
     work = _work(request, target.with_table(NO_TABLE))
-    options = {} if request.threads is None else {"threads": request.threads}
-    processor = tables.processor
+    device = open_device(tables.device_class, threads=request.threads)
+    try:
+        processor = tables.processor or device.properties.name
 
-    def load(path: Path) -> Module:
-        nonlocal processor
-        module = load_module(path, tables.device_class, weight_budget="max", **options)
-        processor = processor or module.device.properties.name
-        return module
+        def load(path: Path) -> Module:
+            return load_module(path, device, weight_budget="max")
 
-    rows = tune(work, load, request.dims, request.steps, progress)
+        made = tune(work, load, request.dims, request.steps, end, progress)
+    finally:
+        device.close()
     path = request.table or tables.own_path
     # What another GPU of the architecture was measured with counts until this one is.
     before = tables.read(path, processor if request.table is None else None)
     known = {key for key, _ in tables.all().entries}
-    kept = {r.key: r.best for r in rows if r.changed or r.key in known}
+    kept = {r.key: r.best for r in made.rows if r.changed or r.key in known}
     _write(path, tables.text(before.updated(kept), processor))
-    return tuning_data(rows, path)
+    return tuning_data(made, path)
 
 
 def _tuned_target(spelling: str) -> TunedTarget:
@@ -121,9 +146,12 @@ def _work(request: Request, target: TunedTarget) -> Work:
     imported = given(request.model).load(request.dims)
     made = compile_to(imported, "hal", Options((target,)))
     tasks = [t for module in made.classes.values() for t in tasks_of(module.ir, (target,))]
+    problems = [target.problem(task.kernel) for task in tasks]
+    keys = [None if p is None else p.key for p in problems]
 
     def write(other: TunedTarget, path: Path) -> None:
-        codes = translate(tasks, (other,))
+        alone, targets = _alone(tasks, keys, target, other.table)
+        codes = translate(alone, targets)
         parts, weights = assemble(
             made.classes,
             [(t.executable, other, code) for t, code in zip(tasks, codes, strict=True)],
@@ -133,7 +161,23 @@ def _work(request: Request, target: TunedTarget) -> Work:
         )
         write_artifact(path, parts, weights, evaluate_source)
 
-    return Work(target, tasks, write)
+    return Work(target, tasks, problems, write)
+
+
+def _alone(
+    tasks: Sequence[Task], keys: Sequence[str | None], target: TunedTarget, table: Table
+) -> tuple[list[Task], list[TunedTarget]]:
+    """The tasks, each for a target that knows the schedule of its own problem alone."""
+    from headrace.targets.tables import NO_TABLE
+
+    targets: dict[str, TunedTarget] = {}
+    alone: list[Task] = []
+    for task, key in zip(tasks, keys, strict=True):
+        choice = None if key is None else table.get(key)
+        own = NO_TABLE if key is None or choice is None else NO_TABLE.updated({key: choice})
+        targets.setdefault(own.digest, target.with_table(own))
+        alone.append(replace(task, target=list(targets).index(own.digest)))
+    return alone, list(targets.values())
 
 
 def _write(path: Path, text: str) -> None:
@@ -160,11 +204,13 @@ class Work:
     Attributes:
         target: that they are for.
         tasks: its kernels.
+        problems: of each of them, None where nothing may be tuned.
         write: makes a `.hrx` of them at a path with the code of another table's target.
     """
 
     target: TunedTarget
     tasks: Sequence[Task]
+    problems: Sequence[Problem | None]
     write: Callable[[TunedTarget, Path], None]
 
 
@@ -173,19 +219,21 @@ def tune(
     load: Callable[[Path], Module],
     sizes: Mapping[str, int],
     steps: int,
+    end: float | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> list[Row]:
+) -> Tuning:
     """Measures the alternatives of every problem of a model.
 
     Args:
         load: opens a compiled file with all weights resident.
         sizes: of the named dimensions.
         steps: timed in each round.
+        end: of `time.monotonic`; the rule's schedules are measured twice in any case.
 
     Raises:
         HeadraceError HR0117: no kernel of the model has anything to tune.
     """
-    symbols, problems = _problems(work)
+    problems = {p.key: p for p in work.problems if p is not None and p.others}
     if not problems:
         raise error(
             "HR0117",
@@ -193,38 +241,80 @@ def tune(
             helps="only products, convolutions and windows of known sizes have one: pass --dim",
         )
     # The rule's schedules run first and last: a machine that warms up favours nobody.
-    rounds = 1 + max(len(p.others) for p in problems.values()) + 1
+    last = 1 + max(len(p.others) for p in problems.values())
+    tried = {key: [p.chosen, *p.others] for key, p in problems.items()}
     found: dict[str, dict[Choice, int]] = {key: {} for key in problems}
+
+    def measure(number: int, place: str) -> None:
+        choices = {k: c[number] if number < len(c) else c[0] for k, c in tried.items()}
+        for key, took_ns in _measure(work, load, choices, sizes, steps, Path(place)).items():
+            choice = choices[key]
+            found[key][choice] = min(found[key].get(choice, took_ns), took_ns)
+
+    number = 0
     with tempfile.TemporaryDirectory(prefix="headrace-tune-") as place:
-        for number in range(rounds):
-            choices = {
-                key: ((p.chosen, *p.others)[number] if number <= len(p.others) else p.chosen)
-                for key, p in problems.items()
-            }
-            path = Path(place) / f"{number}.hrx"
-            work.write(work.target.with_table(work.target.table.updated(choices)), path)
-            with load(path) as module:
-                times = _launch_times(module, sizes, steps)
-            path.unlink()
-            for symbol, key in symbols.items():
-                if symbol in times:
-                    known = found[key].get(choices[key], times[symbol])
-                    found[key][choices[key]] = min(known, times[symbol])
+        while number < last and (number == 0 or end is None or time.monotonic() < end):
+            if number % _ROUNDS_AHEAD == 0:
+                _translate_ahead(work, tried, number)
+            measure(number, place)
+            number += 1
             if progress is not None:
-                progress(number + 1, rounds)
-    return [_row(problems[key], times) for key, times in found.items() if times]
+                progress(number, last + 1)
+        measure(last, place)
+    if progress is not None:
+        progress(last + 1, last + 1)
+    rows = tuple(_row(problems[key], times) for key, times in found.items() if times)
+    return Tuning(rows, (number + 1, last + 1))
 
 
-def _problems(work: Work) -> tuple[dict[str, str], dict[str, Problem]]:
-    """The problem of each kernel's symbol, and the problems by key."""
-    symbols: dict[str, str] = {}
-    problems: dict[str, Problem] = {}
-    for task in work.tasks:
-        problem = work.target.problem(task.kernel)
-        if problem is not None and problem.others:
-            symbols[kernel_symbol(task.kernel)] = problem.key
-            problems.setdefault(problem.key, problem)
-    return symbols, problems
+def _translate_ahead(work: Work, tried: Mapping[str, list[Choice]], number: int) -> None:
+    """Fills the code cache for some rounds from this one on; a choice that its kernel cannot
+    be translated with (no room for its tiles, say) gives way to the rule's.
+
+    Raises: as `translate`, where the rule's schedule itself is refused.
+    """
+    from headrace.base.errors import HeadraceError
+    from headrace.targets.tables import NO_TABLE
+    from headrace.translation import translate_each
+
+    asked: list[tuple[str, int]] = []
+    tasks: list[Task] = []
+    targets: list[TunedTarget] = []
+    for task, problem in zip(work.tasks, work.problems, strict=True):
+        choices = tried.get(problem.key, []) if problem is not None else []
+        for place in range(number, min(number + _ROUNDS_AHEAD, len(choices))):
+            assert problem is not None
+            table = NO_TABLE.updated({problem.key: choices[place]})
+            asked.append((problem.key, place))
+            tasks.append(replace(task, target=len(targets)))
+            targets.append(work.target.with_table(table))
+    for (key, place), code in zip(asked, translate_each(tasks, targets), strict=True):
+        if isinstance(code, HeadraceError):
+            if place == 0:
+                raise code
+            tried[key][place] = tried[key][0]
+
+
+def _measure(
+    work: Work,
+    load: Callable[[Path], Module],
+    choices: Mapping[str, Choice],
+    sizes: Mapping[str, int],
+    steps: int,
+    folder: Path,
+) -> dict[str, int]:
+    """The least time of a launch of each problem with these choices, in ns."""
+    path = folder / "round.hrx"
+    work.write(work.target.with_table(work.target.table.updated(choices)), path)
+    with load(path) as module:
+        times = _launch_times(module, sizes, steps)
+    path.unlink()
+    found: dict[str, int] = {}
+    for task, problem in zip(work.tasks, work.problems, strict=True):
+        took_ns = times.get(kernel_symbol(task.kernel))
+        if problem is not None and problem.key in choices and took_ns is not None:
+            found[problem.key] = min(found.get(problem.key, took_ns), took_ns)
+    return found
 
 
 def _row(problem: Problem, times: Mapping[Choice, int]) -> Row:
@@ -268,7 +358,10 @@ def _launch_times(module: Module, sizes: Mapping[str, int], steps: int) -> dict[
 
 def tuning_text(data: Mapping[str, Any]) -> str:
     """The result for people."""
+    done, rounds = data["rounds"]
     lines = [f"{data['tuned']} of {data['problems']} problems are faster otherwise"]
+    if done < rounds:
+        lines.append(f"{done} of {rounds} rounds were measured in the time given")
     for row in data["rows"]:
         if row["choice"] is not None:
             gain = 100 * (1 - row["best_ns"] / row["rule_ns"])
@@ -281,12 +374,14 @@ def tuning_text(data: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def tuning_data(rows: Sequence[Row], table: Path) -> dict[str, Any]:
+def tuning_data(made: Tuning, table: Path) -> dict[str, Any]:
     """The result for programs; times in ns."""
+    rows = made.rows
     return {
         "problems": len(rows),
         "tuned": sum(r.changed for r in rows),
         "table": str(table),
+        "rounds": list(made.rounds),
         "rows": [
             {
                 "problem": row.key,

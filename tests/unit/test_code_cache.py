@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from headrace import code_cache
+from headrace import code_cache, translation
 from headrace.base.errors import HeadraceError, error
 from headrace.kernel.description import Kernel
 from headrace.kernel.target import Code
@@ -137,3 +138,30 @@ def test_a_refusal_names_the_nodes_and_is_not_kept(
         translate([task(kernel())], [make("cpu")])
     assert caught.value.diagnostics[0].places == ("node 'a'",)
     assert not cache.exists()
+
+
+@pytest.mark.parametrize(
+    ("serial", "kernels", "workers"), [(12, 12, 0), (12, 13, 2), (3, 3, 0), (3, 5, 5)]
+)
+def test_workers_by_what_a_kernel_costs(
+    serial: int, kernels: int, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+
+    def in_workers(tasks: Any, targets: Any, count: int, finished: Any) -> None:
+        started.append(count)
+        for number, one in enumerate(tasks):
+            finished(number, translation._translate_one(targets[0], one))
+
+    monkeypatch.setattr(translation, "_in_workers", in_workers)
+    monkeypatch.setattr(CpuTarget, "serial_kernels", serial)
+    tasks = [
+        task(
+            parse_kernel(
+                TEXT.replace("f32[n]", f"f32[{n}]").replace("%d0 = n) dims(n)", f"%d0 = {n})")
+            )
+        )
+        for n in range(8, 8 + kernels)
+    ]
+    translate(tasks, [make("cpu")], jobs=16)
+    assert started == ([workers] if workers else [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
-from headrace import api, tuning
+from headrace import api, translation, tuning
 from headrace.artifact.reader import open_artifact
-from headrace.base.errors import HeadraceError
+from headrace.base.errors import HeadraceError, error
 from headrace.cli import cli
 from headrace.targets.cpu.tuned import tables
 from headrace.tuning import Request, tune_model
@@ -99,21 +100,20 @@ def test_a_gpu_is_tuned_on_its_device(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("triton")
-    from headrace.runtime import module
+    from headrace.runtime.drivers import table
     from headrace.runtime.drivers.null import NullDevice
     from headrace.targets.triton import tuned
 
     opened: list[str] = []
-    real = module.load_module
 
-    def load(path: Path, device: str, **options: Any) -> Any:
-        opened.append(device)
-        return real(path, NullDevice(device_class=device), **options)
+    def open_device(name: str, **options: Any) -> NullDevice:
+        opened.append(name)
+        return NullDevice(device_class=name)
 
-    monkeypatch.setattr(module, "load_module", load)
+    monkeypatch.setattr(table, "open_device", open_device)
     monkeypatch.setattr(tuned, "_SLOW", tuned._SLOW[:3])
     found = tune_model(Request(model, "cuda:sm_90", steps=1))
-    assert set(opened) == {"cuda"} and len(third_wins) == len(opened)
+    assert opened == ["cuda"] and found["rounds"] == [len(third_wins)] * 2
     assert found["tuned"] == 1
     (row,) = found["rows"]
     assert row["problem"] == "contract 40 by 256 over 64 batch 1 ieee"
@@ -142,6 +142,55 @@ def test_a_table_of_its_own(
     assert json.loads(done.output)["table"] == str(table)
     assert "contract 40 by 256 over 64" in table.read_text()
     assert not tables("x86-64-v3").own_path.exists()
+
+
+def test_time_that_is_used_up_leaves_alternatives_out(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = tune_model(Request(model, steps=1))["rounds"]
+    assert whole[0] == whole[1] > 3
+    done = CliRunner().invoke(cli, ["tune", str(model), "--steps", "1", "--seconds", "0"])
+    assert done.exit_code == 0, done.output
+    assert f"2 of {whole[1]} rounds were measured in the time given" in done.output
+
+
+def test_a_round_translates_what_it_changes(
+    tmp_path: Path, third_wins: list[dict[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weight = np.random.default_rng(0).standard_normal((64, 256)).astype(np.float32)
+    nodes = [
+        helper.make_node("Softmax", ["x"], ["p"], axis=0),
+        helper.make_node("MatMul", ["p", "w"], ["y"]),
+    ]
+    model = write(tmp_path / "two.onnx", nodes, {"w": weight})
+    translated: list[str] = []
+    real = translation._translate_one
+
+    def counted(target: Any, task: Any) -> Any:
+        translated.append(translation.kernel_symbol(task.kernel))
+        return real(target, task)
+
+    monkeypatch.setattr(translation, "_translate_one", counted)
+    rounds = tune_model(Request(model, steps=1))["rounds"][1]
+    counts = sorted(Counter(translated).values())
+    # The product's schedules, one a round but the last; everything else once.
+    assert counts[-1] == rounds - 1 and set(counts[:-1]) == {1}
+
+
+def test_a_schedule_that_is_refused_gives_way(
+    model: Path, third_wins: list[dict[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, asked = translation._translate_one, [0]
+
+    def refusing(target: Any, task: Any) -> Any:
+        asked[0] += 1
+        return error("HR2422", "no room") if asked[0] == 3 else real(target, task)
+
+    monkeypatch.setattr(translation, "_translate_one", refusing)
+    found = tune_model(Request(model, steps=1))
+    # The third one would have won.
+    assert found["rounds"][0] == found["rounds"][1] == len(third_wins)
+    assert found["rows"][0]["choice"] is None
 
 
 def test_noise_changes_nothing(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -237,6 +237,11 @@ class Target(Protocol):
         ...
 
     @property
+    def serial_kernels(self) -> int:
+        """Up to so many kernels one process translates sooner than workers would start."""
+        ...
+
+    @property
     def loop_points(self) -> LoopPoints | None:
         """Which loops are better one kernel than dispatches; None where kernels with loops
         are not taken."""

@@ -110,6 +110,11 @@ class CpuTarget:
         return True
 
     @property
+    def serial_kernels(self) -> int:
+        """See `Target.serial_kernels`: a worker starts in 0.6 s (2 cores)."""
+        return 12
+
+    @property
     def loop_points(self) -> LoopPoints | None:
         """See `Target.loop_points`. With more work in a trip its parts are better dispatches,
         of the families made for them (benchmarks/loops.py)."""

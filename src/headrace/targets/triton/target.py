@@ -100,6 +100,11 @@ class TritonTarget:
         return False
 
     @property
+    def serial_kernels(self) -> int:
+        """See `Target.serial_kernels`: Triton takes 1 to 5 s for one."""
+        return 3
+
+    @property
     def loop_points(self) -> LoopPoints:
         """See `Target.loop_points`. One lane runs them all: on an H200 a recurrence of 16 (306
         points a trip) takes half of its dispatches' time, one of 64 (4,290) three times it."""

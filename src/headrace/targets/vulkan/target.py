@@ -68,6 +68,11 @@ class VulkanTarget:
         return False
 
     @property
+    def serial_kernels(self) -> int:
+        """See `Target.serial_kernels`: a worker starts in 0.6 s (2 cores)."""
+        return 12
+
+    @property
     def loop_points(self) -> LoopPoints:
         """See `Target.loop_points`. One lane runs them all: on an H200 a recurrence of 16 (306
         points a trip) takes a sixth of its dispatches' time, one of 64 (4,290) twice it.

@@ -137,7 +137,7 @@ def _match(kernel: Kernel, at: int) -> SoftmaxRows:
         raise _Other
     divided, no_nan, rounded = _weights(weights, exponential)
     assert mix.reduction is not None
-    for name in [n for n, tree in places.items() if KEY in _names(tree)]:
+    for name in [n for n, tree in places.items() if KEY in axis_names(tree)]:
         del places[name]
     places[mix.reduction.results[0]] = _read(MIX)
     stores: list[tuple[Store, Tree]] = []
@@ -168,13 +168,13 @@ def _index_names(operation: ScalarOperation) -> set[str]:
     return set(operation.value.names) if isinstance(operation, IndexValue) else set()
 
 
-def _names(tree: Tree) -> set[str]:
+def axis_names(tree: Tree) -> set[str]:
     """Axes that a value depends on; a score, along the keys; a mix, along the width."""
     found = set(_index_names(tree.operation))
     if isinstance(tree.operation, LoadLocal):
         found |= {SCORE: {KEY}, MIX: {WIDTH}}.get(tree.operation.local, set())
     for operand in tree.operands:
-        found |= _names(operand)
+        found |= axis_names(operand)
     return found
 
 
@@ -308,7 +308,7 @@ def _mix(kernel: Kernel, phase: Phase, places: _Places) -> tuple[Axis, Axis, Loa
     width, term = phase.parallel[0], phase.reduction_axes[0]
     trees = _trees(phase, term.name, KEY, places)
     for left, right in (factors, factors[::-1]):
-        if _names(trees[left]) & {width.name} or SCORE not in _locals(trees[left]):
+        if axis_names(trees[left]) & {width.name} or SCORE not in read_by(trees[left]):
             continue
         load = _plain_load(kernel, trees[right])
         index = tuple(i.substitute({width.name: dim(WIDTH)}) for i in load.index)
@@ -318,9 +318,10 @@ def _mix(kernel: Kernel, phase: Phase, places: _Places) -> tuple[Axis, Axis, Loa
     raise _Other
 
 
-def _locals(tree: Tree) -> set[str]:
+def read_by(tree: Tree) -> set[str]:
+    """Locals that a value depends on."""
     own = {tree.operation.local} if isinstance(tree.operation, LoadLocal) else set[str]()
-    return own.union(*(_locals(o) for o in tree.operands))
+    return own.union(*(read_by(o) for o in tree.operands))
 
 
 def _weights(tree: Tree, exponential: Tree) -> tuple[bool, bool, str]:

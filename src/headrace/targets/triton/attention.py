@@ -4,16 +4,27 @@ The greatest score so far and the sum of exponentials stand in registers; when t
 grows, what was summed before is scaled down (`kernel/softmax_rows.py`). Rows whose scores are
 all -inf are no numbers in the end, as in the kernel's meaning. f16 and bf16 factors go to the
 tensor cores as they are; fp32 factors are multiplied as `Kernel.precision` says.
+
+Keys that no row of the tile sees are left out, and those that all see have no mask
+(`key_runs.py`). Behind a product of 16-bit floats values keep the bits of f32, as behind those
+of `contract.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.base.dtypes import F32
-from headrace.base.symbols import ONE, ceildiv
-from headrace.kernel.description import Axis, Kernel, Load, LoadLocal
+from headrace.base.symbols import ONE, ceildiv, dim
+from headrace.kernel.description import (
+    Axis,
+    Compute,
+    Kernel,
+    Load,
+    LoadLocal,
+    Operand,
+)
 from headrace.kernel.lanes import scalar as scalars
 from headrace.kernel.lanes.machine import Value
 from headrace.kernel.lanes.scalar import Scalar
@@ -29,13 +40,18 @@ from headrace.kernel.softmax_rows import (
     Tree,
     as_softmax_rows,
     linearise,
+    read_by,
     read_locals,
 )
+from headrace.targets.triton.key_runs import KeyRuns, Run
 from headrace.targets.triton.naive import TritonSource
 from headrace.targets.triton.schedule import power_of_two
+from headrace.targets.triton.scores import LOG2_E, factor_of, is_smooth, times
 from headrace.targets.triton.source import TENSOR_CORE_NAMES, Text
 from headrace.targets.triton.tiles import TileLowering, TileWriter, index_type
 
+_START = "%start"
+"""The first key of a tile, in index expressions."""
 _WIDEST = 256
 """Elements of a query or a value that registers hold for a tile of rows."""
 
@@ -48,6 +64,8 @@ class AttentionTiles:
     keys: int
     warps: int
     stages: int
+    apart: bool = True
+    """Whether keys that all rows see have a loop of their own."""
 
 
 def choose_tiles(found: SoftmaxRows, unknown_rows: int, narrow: bool) -> AttentionTiles:
@@ -58,7 +76,7 @@ def choose_tiles(found: SoftmaxRows, unknown_rows: int, narrow: bool) -> Attenti
         return AttentionTiles(power_of_two(rows, 16, 32), 32, 4, 2)
     if rows <= 16 and found.keys == count:
         # Few keys too: what further stages hold keeps the next launch out, 5 us a layer.
-        return AttentionTiles(16, 16, 4, 1)
+        return AttentionTiles(16, 16, 4, 1, apart=False)
     widest = max(found.width.value, found.depth.size.value)
     return AttentionTiles(power_of_two(rows, 16, 64), 64, 4, 3 if widest <= 128 else 2)
 
@@ -118,7 +136,13 @@ class _AttentionLowering(TileLowering):
         self.tiles = tiles
         self.name = name
         self.narrow = narrow
+        # 16-bit floats: scores are in units of `exp2` where that is no work more.
+        self.smooth = narrow and is_smooth(found.scores)
+        reads_greatest = any(GREATEST in read_by(tree) for _, tree in found.stores)
+        scaled = times(found.scores, LOG2_E) if self.smooth and not reads_greatest else None
+        self.unit = 1.0 if scaled is None else LOG2_E
         self.held: dict[str, Value] = {}
+        self.beside: set[str] = set()
         self.locals = {local.name: local for local in read_locals()}
 
     def emit(self) -> None:
@@ -127,7 +151,12 @@ class _AttentionLowering(TileLowering):
         count = self.indices.value(ceildiv(flat_size(found.rows), tiles.rows))
         along = writer.program(0)
         self._bind(found.batch, along / count)
-        row_edge = self._side(found.rows, along % count, tiles.rows, 1)
+        runs = KeyRuns(self, self.name, found, tiles.keys, tiles.apart, self.unit)
+        tile = along % count
+        if runs.last_rows_meet_most:
+            # The longest first: while the last ones run, little else does.
+            tile = count - 1 - tile
+        row_edge = self._side(found.rows, tile, tiles.rows, 1)
         depth, width = (
             power_of_two(s.value, 16, _WIDEST) for s in (found.depth.size, found.width)
         )
@@ -138,40 +167,57 @@ class _AttentionLowering(TileLowering):
         writer.line(f'greatest = tl.full(({tiles.rows}, 1), float("-inf"), tl.float32)')
         writer.line(f"total = tl.full(({tiles.rows}, 1), 0.0, tl.float32)")
         writer.line(f"mix = tl.full(({tiles.rows}, {width}), 0.0, tl.float32)")
-        end: Text = self.indices.value(found.keys).handle
-        stop = end.name if end.number is None else str(end.number)
-        writer.line(f"for start in range(0, {stop}, {tiles.keys}):")
-        writer.indent(1)
-        inside = self._line(depth_axis, depth, 1)
-        key_edge = self._line(Axis(KEY, found.keys), tiles.keys, 2, "start")
-        key = self._factor(found.key, (depth, tiles.keys), inside, key_edge, narrow)
+        self._shape((tiles.rows, 1), row_edge, None)
+        for run in runs:
+            counter = "tile" if run.start else "start"
+            writer.line(f"for {counter} in range({run.begin}, {run.end}, {tiles.keys}):")
+            writer.indent(1)
+            if run.start:
+                writer.line(f"start = {run.start}")
+            self._keys(query, depth, width, row_edge, run)
+            writer.indent(-1)
+        self._results(width, row_edge)
+
+    def _keys(self, query: str, depth: int, width: int, row_edge: str | None, run: Run) -> None:
+        """A tile of keys, from `start` on."""
+        writer, found, tiles, narrow = self.writer, self.found, self.tiles, self.narrow
+        keys = Axis(KEY, found.keys)
+        inside = self._line(found.depth, depth, 1)
+        key_edge = self._line(keys, tiles.keys, 2, "start", run.has_edge)
+        start = writer.named(f"tl.full((), start, {writer.word})", 0)
+        self.indices.names[_START] = start
+        key = self._factor(
+            found.key, (depth, tiles.keys), inside, key_edge, narrow, (found.depth.name, KEY)
+        )
         wide = f', input_precision="{self.kernel.precision}"'
         precision = "" if narrow else wide
         score = writer.define(f"tl.dot({query}, {key}{precision})", block=3)
-        weights = self._weights(Value(writer, "f32", score), row_edge, key_edge)
+        weights = self._weights(Value(writer, "f32", score), row_edge, key_edge, run.scores)
         value_dtype = self.kernel.operands[found.value.operand].dtype.name
         mixes_narrow = value_dtype in NARROW_FLOATS and found.rounded == value_dtype
         if found.rounded:
             core = TENSOR_CORE_NAMES[found.rounded]
             back = "" if mixes_narrow else ".to(tl.float32)"
             weights = writer.define(f"{weights}.to({core}){back}", block=3).name
-        key_edge = self._line(Axis(KEY, found.keys), tiles.keys, 1, "start")
+        key_edge = self._line(keys, tiles.keys, 1, "start", run.has_edge)
         inside = self._line(Axis(WIDTH, found.width), width, 2)
-        value = self._factor(found.value, (tiles.keys, width), key_edge, inside, mixes_narrow)
+        value = self._factor(
+            found.value, (tiles.keys, width), key_edge, inside, mixes_narrow, (KEY, WIDTH)
+        )
         precision = "" if mixes_narrow else wide
         writer.line(f"mix = tl.dot({weights}, {value}, mix * fade{precision})")
         writer.line("greatest = top")
-        writer.indent(-1)
-        self._results(width, row_edge)
 
-    def _line(self, axis: Axis, extent: int, bit: int, start: str = "") -> str | None:
+    def _line(
+        self, axis: Axis, extent: int, bit: int, start: str = "", has_edge: bool = True
+    ) -> str | None:
         """Binds an axis along a dimension of a tile; where it is inside, if not everywhere."""
         writer = self.writer
         turned = "[:, None]" if bit == 1 else "[None, :]"
         span = f"tl.arange(0, {extent}).to({writer.word}){turned}"
         line = writer.named(f"{start} + {span}" if start else span, bit)
         self._bind_axis(axis, line)
-        if axis.size.is_constant and axis.size.value % extent == 0:
+        if not has_edge or (axis.size.is_constant and axis.size.value % extent == 0):
             return None
         return line.lt(self.indices.value(axis.size)).handle.name
 
@@ -181,18 +227,42 @@ class _AttentionLowering(TileLowering):
 
     def _factor(
         self, load: Load, shape: tuple[int, int], first: str | None, second: str | None,
-        narrow: bool,
+        narrow: bool, along: tuple[str, str] | None = None,
     ) -> str:  # fmt: skip
-        """A tile of a factor; 0 outside."""
+        """A tile of a factor; 0 outside. `along`: the axes of a tile of keys."""
         self._shape(shape, first, second)
         operand = self.kernel.operands[load.operand]
         if narrow:
-            offset = self._elements(operand, load.index)[0]
             name = TENSOR_CORE_NAMES[operand.dtype.name]
+            made = self._steps(operand, load, shape, along) if along else None
+            if made is not None:
+                return self.writer.load_factor_at(load.operand, *made, name)
+            offset = self._elements(operand, load.index)[0]
             return self.writer.load_factor(load.operand, offset, None, name)
         tile = self.writer.whole(self._load(load).value)
         edges = " & ".join(e for e in (first, second) if e is not None)
         return f"tl.where({edges}, {tile}, 0.0)" if edges else tile
+
+    def _steps(
+        self, operand: Operand, load: Load, shape: tuple[int, int], along: tuple[str, str]
+    ) -> tuple[Value, str] | None:
+        """Where a tile of keys starts, and its elements from there on, in 32 bits."""
+        offset = operand.layout.element_offset(load.index)
+        if operand.layout.codes is not None or not offset.is_linear_in(along):
+            return None
+        steps = [offset.coefficient(name) for name in along]
+        if not all(s.is_constant for s in steps):
+            return None
+        numbers = [s.value for s in steps]
+        if sum(abs(n) * size for n, size in zip(numbers, shape, strict=True)) >= 1 << 31:
+            return None
+        start = offset.substitute(dict.fromkeys(along, 0))
+        start = start + steps[along.index(KEY)] * dim(_START)
+        lines = [
+            f"tl.arange(0, {size})[{turned}] * {number}"
+            for size, turned, number in zip(shape, (":, None", "None, :"), numbers, strict=True)
+        ]
+        return self.indices.value(start), " + ".join(lines)
 
     def _load_local(self, operation: LoadLocal) -> Scalar:
         return Scalar(F32, (self.held[operation.local],))
@@ -201,27 +271,43 @@ class _AttentionLowering(TileLowering):
         body, name = linearise(tree)
         return self._body(body)[name].value
 
-    def _weights(self, score: Value, row_edge: str | None, key_edge: str | None) -> str:
+    def _weights(
+        self, score: Value, row_edge: str | None, key_edge: str | None, of: Tree
+    ) -> str:
         """Exponentials of a tile of scores; `top`, `fade` and `total` as they are with it."""
-        writer, found = self.writer, self.found
+        writer = self.writer
         self._shape((self.tiles.rows, self.tiles.keys), row_edge, key_edge)
         self.held = {SCORE: score}
-        scores = writer.whole(self._tree(found.scores))
+        # Of a multiple of the product the greatest is the multiple of the greatest product.
+        factor = None if self.unit == 1.0 or key_edge is not None else factor_of(of)
+        if factor is not None:
+            scores = writer.whole(score)
+        else:
+            scaled = of if self.unit == 1.0 else times(of, self.unit)
+            assert scaled is not None
+            scores = writer.whole(self._tree(scaled))
         if key_edge is not None:
             low = writer.define(f'tl.where({key_edge}, {scores}, float("-inf"))', block=3)
             scores = low.name
         greater = "tl.maximum(l, r, propagate_nan=tl.PropagateNan.ALL)"
         function = self._function("greater", greater)
         writer.line(f"top = tl.reduce({scores}, 1, {function})[:, None]")
+        by = 1.0 if factor is None else factor * self.unit
+        if factor is not None:
+            writer.line(f"top = top * {by!r}")
         writer.line("top = tl.maximum(greatest, top, propagate_nan=tl.PropagateNan.ALL)")
         # Where all scores are -inf so far, nothing was summed: any number scales nothing.
         writer.line('base = tl.where(top == float("-inf"), 0.0, top)')
-        base = Value(writer, "f32", Text("base", 1))
         writer.line("less = tl.where(greatest == base, 0.0, greatest - base)")
         fade = self._exponential(Value(writer, "f32", Text("less", 1)))
         writer.line(f"fade = {fade.handle.name}")
-        less = Value(writer, "f32", Text(scores, 3)) - base
-        weights = writer.whole(self._exponential(less))
+        if factor is not None:
+            # Once rounded, where the greatest is rounded already: all weights of the row are
+            # off by the same factor, near 1, and so is their sum.
+            less = writer.define(f"tl.fma({scores}, {by!r}, -base)", block=3)
+        else:
+            less = writer.define(f"{scores} - base", block=3)
+        weights = writer.whole(self._exponential(Value(writer, "f32", less)))
         # Triton's own `tl.sum` is no function of its interpreter.
         total = f"tl.reduce({weights}, 1, {self._function('sum', 'l + r')})[:, None]"
         writer.line(f"total = total * fade + {total}")
@@ -230,17 +316,33 @@ class _AttentionLowering(TileLowering):
     def _function(self, kind: str, result: str) -> str:
         """A function of `l` and `r` beside the kernel."""
         name = f"{self.name}_{kind}"
-        self.writer.function(name, ("l", "r"), lambda: self.writer.line(f"return {result}"))
+        if name not in self.beside:
+            self.beside.add(name)
+            self.writer.function(name, ("l", "r"), lambda: self.writer.line(f"return {result}"))
         return name
 
     def _exponential(self, value: Value) -> Value:
         """Of 16-bit floats the device's own, right to 2 units of f32: the products round its
-        results to 16 bits anyway. 2048 causal rows of bf16 take 234 us with it, 446 without."""
+        results to 16 bits anyway. 2048 causal rows of bf16 take 234 us with it, 446 without.
+        `exp2` of Triton gives 0 below 2^-126, where `exp` takes three instructions more."""
         if self.narrow:
             handle = value.handle
-            made = self.writer.define(f"tl.exp({handle.name})", block=handle.block)
+            times = "" if self.unit != 1.0 else f" * {LOG2_E!r}"
+            made = self.writer.define(f"tl.exp2({handle.name}{times})", block=handle.block)
             return Value(self.writer, "f32", made)
         return scalars.compute("exponential", (Scalar(F32, (value,)),), F32).value
+
+    def _compute(
+        self, operation: Compute, values: Mapping[str, Scalar], keep_wide: bool
+    ) -> Scalar:
+        """See `is_smooth`."""
+        if self.smooth and operation.dtype.name in NARROW_FLOATS:
+            operand = self._value(values, operation.operands[0])
+            if operation.operation != "convert":
+                keep_wide = True
+            elif operand.dtype.name in ("f32", *NARROW_FLOATS):
+                return Scalar(operation.dtype, operand.parts)
+        return super()._compute(operation, values, keep_wide)
 
     def _results(self, width: int, row_edge: str | None) -> None:
         writer, found = self.writer, self.found

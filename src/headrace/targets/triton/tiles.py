@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from headrace.base.symbols import ZERO, Expr
-from headrace.kernel.description import Axis, Kernel, Operand
+from headrace.kernel.description import Axis, Kernel, Operand, ScalarOperation
 from headrace.kernel.lanes.indices import Indices
 from headrace.kernel.lanes.lower import Lowering
 from headrace.kernel.lanes.machine import MachineType, Value
@@ -132,6 +132,18 @@ class TileWriter(SourceWriter):
         place, bits, active = self._place(binding, offset, ())
         suffix = f", mask={active}, other=0" if active else ""
         self.given[binding] = self._define(f"tl.load({place}{suffix})", block=bits)
+
+    def load_factor_at(self, binding: int, start: Value, tile: str, name: str) -> str:
+        """Like `load_factor`, of elements `tile` behind one place: what is the same in every
+        round of a loop stands apart from what is not, and in 32 bits."""
+        edges = [edge for _, edge in sorted(self.edges.items())]
+        active = " & ".join(edges)
+        if len(edges) > 1:
+            active = f"tl.broadcast_to({active}, {self.shape})"
+        suffix = f", mask={active}, other=0.0" if active else ""
+        place = f"p{binding} + {start.handle.name} + ({tile})"
+        pointers = f"({place}).to(tl.pointer_type({name}), bitcast=True)"
+        return self._define(f"tl.load({pointers}{suffix})", block=3).name
 
     def load_factor(self, binding: int, offset: Value, mask: Value | None, name: str) -> str:
         """A tile of floats as they are, 0 outside: they go to the tensor cores untouched."""
@@ -289,6 +301,10 @@ class TileLowering(Lowering):
         if size.is_constant and size.value % extent == 0:
             return None
         return line.lt(self.indices.value(size)).handle.name
+
+    def integer(self, body: Sequence[ScalarOperation], name: str) -> Value:
+        """An integer that a body computes."""
+        return self._body(body)[name].value
 
 
 def index_type(kernel: Kernel, groups: Sequence[Sequence[Axis]]) -> MachineType:

@@ -20,86 +20,7 @@ from headrace.targets.triton.variants import variants
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "kernel"))
 from test_kernel_split import ATTENTION
-
-CAUSAL = """
-kernel(%d0 = 4, %d1 = tokens) dims(tokens) {
-  ro q : bf16[tokens, 4, 24]
-  ro k : bf16[tokens, 2, 24]
-  ro v : bf16[tokens, 2, 20]
-  wo y : bf16[tokens, 4, 20]
-  local fold0 : f32[tokens]
-  local kept1 : bf16[tokens]
-  local kept2 : f32[tokens]
-  local fold3 : f32
-  local fold4 : f32
-  local kept5 : bf16[tokens]
-  local fold6 : f32[20]
-  local kept7 : bf16[20]
-  reduce(%d2 = tokens, %r0 = 24) {
-    %v0 = load q[%d1, %d0, %r0]
-    %v1 = load k[%d2, %d0 floordiv 2, %r0]
-    %v2 = convert(%v0) : f32
-    %v3 = convert(%v1) : f32
-    %v4 = multiply(%v2, %v3) : f32
-    fold %v4 from 0.0 with add into fold0
-  }
-  map(%d2 = tokens) {
-    %v5 = read fold0[%d2]
-    %v6 = convert(%v5) : bf16
-    set kept1[%d2] = %v6
-  }
-  map(%d2 = tokens) {
-    %v7 = read kept1[%d2]
-    %v8 = constant 0.203125 : bf16
-    %v9 = multiply(%v7, %v8) : bf16
-    %v10 = convert(%v9) : f32
-    %v11 = index [%d2] : i64
-    %v12 = index [%d1] : i64
-    %v13 = compare LE(%v11, %v12) : i1
-    %v14 = constant -inf : f32
-    %v15 = select(%v13, %v10, %v14) : f32
-    set kept2[%d2] = %v15
-  }
-  reduce(%r0 = tokens) {
-    %v16 = read kept2[%r0]
-    fold %v16 from -inf with maximum into fold3
-  }
-  reduce(%r0 = tokens) {
-    %v17 = read kept2[%r0]
-    %v18 = read fold3[]
-    %v19 = subtract(%v17, %v18) : f32
-    %v20 = exponential(%v19) : f32
-    fold %v20 from 0.0 with add into fold4
-  }
-  map(%d2 = tokens) {
-    %v21 = read kept2[%d2]
-    %v22 = read fold3[]
-    %v23 = subtract(%v21, %v22) : f32
-    %v24 = exponential(%v23) : f32
-    %v25 = read fold4[]
-    %v26 = divide(%v24, %v25) : f32
-    %v27 = convert(%v26) : bf16
-    set kept5[%d2] = %v27
-  }
-  reduce(%d2 = 20, %r0 = tokens) {
-    %v28 = read kept5[%r0]
-    %v29 = load v[%r0, %d0 floordiv 2, %d2]
-    %v30 = convert(%v28) : f32
-    %v31 = convert(%v29) : f32
-    %v32 = multiply(%v30, %v31) : f32
-    fold %v32 from 0.0 with add into fold6
-  }
-  map(%d2 = 20) {
-    %v33 = read fold6[%d2]
-    %v34 = convert(%v33) : bf16
-    set kept7[%d2] = %v34
-  }
-  map(%d2 = 20) {
-    %v35 = read kept7[%d2]
-    store %v35 to y[%d1, %d0, %d2]
-  }
-}
-"""
+from test_kernel_visible_keys import CAUSAL
 
 MASKED = (
     CAUSAL.replace("bf16", "f32")
@@ -111,6 +32,7 @@ MASKED = (
         "    %v27 = select(%v36, %v37, %v26) : f32",
     )
 )
+ADDED = "%v36 = convert(%v9) : f32\n    %v37 = load bias[%d2]\n    %v10 = add(%v36, %v37) : f32"
 HALF = CAUSAL.replace("bf16", "f16")
 
 
@@ -238,3 +160,41 @@ def test_compiles_to_tensor_cores() -> None:
     code = make("cuda:sm_90").translate("main", _sample(CAUSAL, 5, 0).kernel)
     assert [x.family for x in code.specialisations[-1].launches] == ["attention"]
     assert "mma" in code.listing
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "taken"),
+    [
+        ("", "", "fma"),
+        # An addend that is loaded may be f32's lowest: times 1.44 it would be -inf.
+        ("%v10 = convert(%v9) : f32", ADDED, "exp2"),
+        (
+            "%v10 = convert(%v9) : f32",
+            "%v36 = floor(%v9) : bf16\n%v10 = convert(%v36) : f32",
+            "round",
+        ),
+    ],
+)
+@needs_interpreter
+@pytest.mark.filterwarnings("ignore")
+def test_scores_in_the_units_of_exp2(before: str, after: str, taken: str) -> None:
+    from interpret import run
+
+    text = CAUSAL.replace(before, after)
+    text = text.replace("  wo y", "  ro bias : f32[tokens]\n  wo y") if after == ADDED else text
+    sample = Sample("units", text, {"tokens": 70}, {"bias": (-3e38, -2.9e38)}, tolerance=2e-2)
+    source = attention.generate("k", sample.kernel)
+    assert source is not None
+    assert ("tl.fma" in source.text) == (taken == "fma")
+    assert ("* 1.44" in source.text) == (taken != "fma")
+    assert (
+        ".to(tl.bfloat16).to(tl.uint16, bitcast=True).to(tl.uint32)\n" in scores_of(source.text)
+    ) == (taken == "round")
+    buffers = sample.buffers()
+    expected = sample.expected(buffers)
+    run(sample.kernel, buffers, sample.dims, lambda *_: source)
+    assert_close(sample, buffers, expected)
+
+
+def scores_of(text: str) -> str:
+    return text.partition("for start in")[2].partition("tl.reduce(")[0]

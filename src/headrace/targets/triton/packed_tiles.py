@@ -13,6 +13,7 @@ from headrace.base.exponent_codes import GROUP, NOWHERE
 from headrace.base.symbols import ONE
 from headrace.kernel.description import Kernel, Load, Operand
 from headrace.kernel.products import Product, is_contiguous, unconverted
+from headrace.targets.triton.packed_rows import two_values
 from headrace.targets.triton.source import TENSOR_CORE_NAMES, Text
 from headrace.targets.triton.tiles import TileWriter
 
@@ -122,9 +123,7 @@ class PackedTile:
         kept = self._load(f"{self._kept} + depth // 4", 4)
         code = self._load(f"{self._pairs} + depth // 8", 4)
         code = self._define(f"{code} >> {self._shift}")
-        # Values 0 and 2 of a word, then 1 and 3.
-        even = self._two(kept, code)
-        odd = self._two(f"({kept} >> 8)", f"({code} >> 8)")
+        even, odd = (self._define(text) for text in two_values(kept, code, codes.base))
         pairs = f"({even} & 0xFFFF) | ({odd} << 16), ({even} >> 16) | ({odd} & 0xFFFF0000)"
         half = self._depth // 2
         words = writer.fresh("words")
@@ -140,14 +139,6 @@ class PackedTile:
         else:
             whole = f"{whole}.to(tl.uint16)"
         return self._define(f"{whole}.to({self._name}, bitcast=True)")
-
-    def _two(self, kept: str, code: str) -> str:
-        """The values of bytes 0 and 2, as the halves of a word."""
-        base = self._codes.base << 7
-        exponents = f"({code} & 0xF000F) * 128 + {base << 16 | base}"
-        return self._define(
-            f"({kept} & 0x7F007F) | ({exponents}) | (({kept} << 8) & 0x80008000)"
-        )
 
     def _mend(self, words: str) -> None:
         writer, codes, end = self._writer, self._codes, f"depth + {self._depth}"

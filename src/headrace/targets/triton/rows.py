@@ -36,7 +36,7 @@ from headrace.kernel.products import (
 )
 from headrace.kernel.target import SliceRule
 from headrace.targets.triton.naive import TritonSource
-from headrace.targets.triton.packed_rows import PackedRow, names_of, packed_load
+from headrace.targets.triton.packed_rows import PackedRow, names_of, packed_load, read_in_words
 from headrace.targets.triton.row_schedule import (
     Schedule,
     choose_schedule,
@@ -255,9 +255,9 @@ class _RowLowering(TileLowering):
     def _reduce(self, phase: Phase, reduction: Reduction) -> None:
         writer, axes = self.writer, phase.reduction_axes
         load = packed_load(self.kernel, phase)
-        packed = None if load is None else self._packed_row(axes, load)
+        packed = None if load is None else self._packed_row(phase, load)
         if packed is not None:
-            self._shape(self.schedule.lanes // 2)
+            self._shape(self.schedule.lanes // packed.values)
         first, *others = self._terms(phase, reduction, packed)
         kinds: list[MachineType] = [value.value.type for value in first]
         dtypes = [value.dtype for value in first]
@@ -316,7 +316,7 @@ class _RowLowering(TileLowering):
         start: str = "",
         whole: bool = False,
     ) -> list[list[Scalar]]:
-        """What is folded of a run of lanes: of packed weights once for each half of their codes.
+        """What is folded of a run of lanes: of packed weights once for each part of their words.
 
         What stands there before the launch (weights) is read before the wait for others.
 
@@ -324,16 +324,19 @@ class _RowLowering(TileLowering):
             start: of the run; empty for the first.
             whole: all of a further run is inside.
         """
-        waits = not start and phase is self.kernel.phases[0]
+        first = not start
+        waits = first and phase is self.kernel.phases[0]
         whole = whole if start else self._is_whole_first(phase.reduction_axes)
         start = start or "0"
         writer = self.writer
         if packed is not None:
-            halves = packed.halves(start, self.schedule.lanes, whole)
+            terms = packed.terms(start, self.schedule.lanes, whole)
+            if first:
+                packed.read_lists()
             if waits:
                 writer.wait_for_others()
                 self._load_ahead(_mapped_loads(self.kernel))
-            return [half(lambda: self._folded(phase, reduction)) for half in halves]
+            return [term(lambda: self._folded(phase, reduction)) for term in terms]
         self._run(phase.reduction_axes, start, whole)
         weights = _weights_of(self.kernel, phase) if waits else ()
         self._load_ahead(weights)
@@ -350,15 +353,22 @@ class _RowLowering(TileLowering):
             operand = self.kernel.operands[load.operand]
             self.writer.load_ahead(load.operand, self._elements(operand, load.index)[0])
 
-    def _packed_row(self, axes: Sequence[Axis], load: Load) -> PackedRow:
+    def _packed_row(self, phase: Phase, load: Load) -> PackedRow:
         writer, operand = self.writer, self.kernel.operands[load.operand]
+        axes, beside = phase.reduction_axes, read_in_words(self.kernel, phase, load)
         self._bind(axes, self.indices.constant(0))
         first: Text = self._elements(operand, load.index)[0].handle
         if first.block != 1:
             spread = f"tl.broadcast_to({first.name}, ({self.schedule.rows}, 1))"
             first = writer.define(spread, block=1)
         return PackedRow(
-            writer, load.operand, operand, first, self.edge, lambda line: self._bind(axes, line)
+            writer,
+            load.operand,
+            operand,
+            first,
+            self.edge,
+            lambda line: self._bind(axes, line),
+            beside,
         )
 
     def _folded(self, phase: Phase, reduction: Reduction) -> list[Scalar]:

@@ -154,6 +154,53 @@ def test_tiles_unpacked_in_words_give_the_bits_of_plain_ones(dtype, depth, tiles
     np.testing.assert_array_equal(results[0], results[1])
 
 
+@pytest.mark.parametrize(
+    ("dtype", "beside", "depth"),
+    [
+        ("bf16", "bf16", 160),
+        ("bf16", "bf16", 1120),
+        ("bf16", "bf16", 2048),
+        ("bf16", "f32", 1120),
+        ("f32", "f32", 160),
+    ],
+)
+@needs_interpreter
+@pytest.mark.filterwarnings("ignore")
+def test_one_row_meets_escapes_of_all_kinds_in_runs_of_any_length(dtype, beside, depth) -> None:
+    from interpret import run
+
+    kernel = product(dtype, 1, depth)
+    x, w, y = kernel.operands
+    kernel = replace(kernel, operands=(product(beside, 1, depth).operands[0], w, y))
+    x = kernel.operands[0]
+    array = special(depth, w.dtype.numpy_dtype)
+    buffer = pack_operand(array, w, {})
+    codes = ExponentCodes(depth, 108, most_escapes(buffer, 108, depth))
+    other = packed(kernel, codes)
+    # A zero meets an infinity: no number.
+    inputs = np.random.default_rng(5).standard_normal(depth)
+    inputs[[63, 64, -2, -1]] = 0.0, 2.0, 1.0, 1.0
+    inputs = inputs.astype(x.dtype.numpy_dtype)
+    weight = pack_operand(array, other.operands[1], {})
+    buffers = [inputs, weight, np.zeros(N, np.float32)]
+
+    def generate(name: str, kernel: Kernel):
+        made = rows.generate(name, kernel)
+        assert made is not None
+        assert ("tl.uint64" in made.text) == (beside == dtype == "bf16")
+        return made
+
+    run(other, buffers, {}, generate)
+    columns = array.astype(np.float64).T
+    with np.errstate(invalid="ignore"):
+        expected = columns @ inputs.astype(np.float64)
+        size = np.abs(columns) @ np.abs(inputs.astype(np.float64))
+    assert np.isnan(expected).any() and np.isinf(expected).any()
+    finite = np.isfinite(expected)
+    np.testing.assert_array_equal(buffers[2][~finite], expected[~finite].astype(np.float32))
+    assert (np.abs(buffers[2] - expected)[finite] <= 1e-5 * size[finite]).all()
+
+
 @pytest.mark.parametrize("rows", [8, 64, 128, 4096])
 def test_a_packed_weight_is_unpacked_once_for_all_rows_that_are_few(rows) -> None:
     kernel = parse_kernel(print_kernel(product("bf16", "n", 512)).replace(f"{N}", "4096"))

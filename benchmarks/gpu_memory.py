@@ -29,8 +29,8 @@ sys.stdin.read()
 """
 
 
-def modules_leave_memory(path: Path, ids: Any, count: int = 100) -> None:
-    """Free memory after each of `count` modules, loaded, run and closed."""
+def modules_leave_memory(path: Path, ids: Any, count: int = 100) -> int:
+    """Bytes less of free memory after `count` modules, each loaded, run and closed."""
     from headrace.runtime.drivers.table import open_device
 
     device: Any = open_device("cuda")
@@ -42,12 +42,17 @@ def modules_leave_memory(path: Path, ids: Any, count: int = 100) -> None:
         found.append(device.calls.memory()[0])
     device.close()
     # The driver keeps what the first modules grew its own heap by.
-    same = "yes" if found[4] == found[-1] else f"NO, by {found[4] - found[-1]} bytes"
+    left = found[4] - found[-1]
+    same = "yes" if not left else f"NO, by {left} bytes"
     print(f"| {count} modules | free memory as before: {same} |", flush=True)
+    return left
 
 
-def beside_another_process(path: Path, ids: Any, stored_bytes: int, wanted: bytes) -> None:
+def beside_another_process(
+    path: Path, ids: Any, stored_bytes: int, wanted: bytes
+) -> list[dict[str, Any]]:
     """Runs, or is refused, where little but a tenth of the weights fits."""
+    found: list[dict[str, Any]] = []
     for spare in (3, 1.2, 0.1):
         room = int(stored_bytes * 0.1 * spare) + (600 << 20)
         holder = subprocess.Popen(
@@ -61,27 +66,32 @@ def beside_another_process(path: Path, ids: Any, stored_bytes: int, wanted: byte
             free = int(holder.stdout.readline())
             try:
                 with headrace.load(path, "cuda", weight_budget="auto") as module:
-                    same = np.array(module(ids)[0]).tobytes() == wanted
+                    right = np.array(module(ids)[0]).tobytes() == wanted
                     told = (
                         f"ran in {module.weight_budget / 1e9:.2f} GB of weights, same bits "
-                        f"{'yes' if same else 'NO'}"
+                        f"{'yes' if right else 'NO'}"
                     )
             except HeadraceError as refused:
                 told = " / ".join(str(refused).splitlines()[:3])
+                right = refused.diagnostics[0].code in ("HR3202", "HR3203")
         finally:
             holder.stdin.close()
             holder.wait()
         print(f"| {free / 1e9:.2f} GB free | {told} |", flush=True)
+        found.append({"free_bytes": free, "told": told, "right": right})
+    return found
 
 
-def memory(path: Path, ids: Any) -> None:
+def memory(path: Path, ids: Any) -> dict[str, Any]:
     """Both, after one run with all memory."""
     importlib.import_module("torch").cuda.empty_cache()
     with headrace.load(path, "cuda", weight_budget="max") as module:
         stored = module.stored_bytes
         wanted = np.array(module(ids)[0]).tobytes()
-    modules_leave_memory(path, ids)
-    beside_another_process(path, ids, stored, wanted)
+    return {
+        "left_bytes": modules_leave_memory(path, ids),
+        "beside": beside_another_process(path, ids, stored, wanted),
+    }
 
 
 _PIECE_BYTES, _READERS = 4 << 20, 4
@@ -113,7 +123,7 @@ def disk(
     ids: Any,
     host_limit: str,
     steps: Callable[[Any, Any, int], tuple[float, bytes]],
-) -> None:
+) -> dict[str, Any]:
     """A step at half of the weights where host memory holds little of the rest."""
     with headrace.load(path, "cuda", weight_budget="max") as module:
         wanted = np.array(module(ids)[0]).tobytes()
@@ -131,3 +141,4 @@ def disk(
         f"same bits {'yes' if bits == wanted else 'NO'} |",
         flush=True,
     )
+    return {"of_floor": step * rate / report.streamed_bytes, "same": bits == wanted}

@@ -1,8 +1,10 @@
 """Whole models on a GPU beside torch: the part `models` of `gpu.py`, row 5 of the CUDA issue.
 
 A cell is a model, a precision and a batch: `resnet50:f16:1`. Each peer of a cell runs in a
-process of its own, one after the other, and writes its line into `models.json` in the
-folder; what is there is not run again, so a command that was stopped goes on.
+process of its own and writes its line into `models.json` in the folder; what is there is not
+run again, so a command that was stopped goes on. What ours and `reduce-overhead` compile is
+compiled side by side before, into caches in the folder; timed is one after the other.
+`max-autotune` measures while it compiles, so it has the device to itself.
 
 A step is timed two ways. *Device*: inputs and outputs stand on the device, steps follow one
 another, their time is taken by events. *Call*: arrays of the host in and out.
@@ -33,13 +35,17 @@ CELLS = tuple(
     for precision in precisions
     for batch in (1, 32)
 )
-TORCH_MODES = ("reduce-overhead", "max-autotune-no-cudagraphs", "max-autotune")
+TORCH_MODES = ("reduce-overhead", "max-autotune")
 PEERS = ("headrace", "torch eager", *(f"torch.compile {mode}" for mode in TORCH_MODES))
+QUICK, SLOW = PEERS[:3], PEERS[3:]
+_PREPARED = ("headrace", "torch.compile reduce-overhead")
 _CALLS = 30
 _ROUNDS = 7
 _STEPS = 50
 _MOST_SECONDS = 150
 """Of one peer of a cell: one that hangs, or compiles for long, does not cost the others."""
+_LEAST_SECONDS = 40
+"""With less left a peer is not begun."""
 
 
 @dataclass(frozen=True)
@@ -86,16 +92,19 @@ def build(cell: Cell, folder: Path) -> None:
     with torch.inference_mode():
         wanted = network(*wide)
     np.save(cell.file(folder, ".npy"), wanted.numpy())
+    output = cell.file(folder, ".onnx")
+    unfinished = output.with_suffix(".part")
     torch.onnx.export(
         network.half() if cell.precision == "f16" else network,
         tuple(torch.from_numpy(array) for array in inputs.values()),
-        cell.file(folder, ".onnx"),
+        unfinished,
         input_names=list(inputs),
         output_names=list(MODELS[cell.model].outputs),
         dynamo=True,
         external_data=False,
         verbose=False,
     )
+    unfinished.replace(output)
 
 
 def _compiled(cell: Cell, folder: Path) -> tuple[Path, float]:
@@ -204,57 +213,110 @@ def child(peer: str, text: str, folder: Path) -> None:
 # -- the table -----------------------------------------------------------------------------
 
 
-def _in_process(peer: str, cell: str, folder: Path) -> dict[str, Any]:
-    """What a child said, or why it said nothing."""
+def _environment(folder: Path) -> dict[str, str]:
+    """Caches in the folder."""
     caches = {
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
         "TRITON_CACHE_DIR": str(folder / "triton"),
+        "HEADRACE_CACHE_DIR": str(folder / "headrace"),
     }
+    return {**os.environ, **caches}
+
+
+def _in_process(peer: str, cell: str, folder: Path, end: float) -> dict[str, Any] | None:
+    """What a child said, or why it said nothing; None where the command's time was too short."""
     command = [sys.executable, __file__, peer, cell, str(folder)]
-    environment = {**os.environ, **caches}
+    left = end - time.monotonic()
+    if left < _LEAST_SECONDS:
+        return None
     try:
         done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=_MOST_SECONDS
+            command,
+            env=_environment(folder),
+            capture_output=True,
+            text=True,
+            timeout=min(_MOST_SECONDS, left),
         )
     except subprocess.TimeoutExpired:
-        return {"missing": f"not done in {_MOST_SECONDS} s"}
+        return {"missing": f"not done in {_MOST_SECONDS} s"} if left > _MOST_SECONDS else None
     lines = done.stdout.strip().splitlines()
     if done.returncode:
         return {"missing": (done.stderr.strip().splitlines() or ["?"])[-1][:200]}
     return json.loads(lines[-1]) if lines and lines[-1].startswith("{") else {}
 
 
-def models(folder: Path, cells: Sequence[str], peers: Sequence[str], again: bool) -> None:
-    """Runs what the folder's results lack (`again`: headrace in any case); prints the table."""
-    path = folder / "models.json"
-    found: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
-    missing = [c for c in cells if not Cell.parse(c).file(folder, ".npy").exists()]
+def _side_by_side(peers: Sequence[str], cells: Sequence[str], folder: Path, end: float) -> None:
+    """Runs children whose figures do not count."""
     running = [
         subprocess.Popen(
-            [sys.executable, __file__, "build", cell, str(folder)],
+            [sys.executable, __file__, peer, cell, str(folder)],
+            env=_environment(folder),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        for cell in missing
+        for peer in peers
+        for cell in cells
     ]
-    for cell, process in zip(missing, running, strict=True):
-        if process.wait():
+    for process in running:
+        try:
+            process.wait(max(1.0, min(_MOST_SECONDS, end - time.monotonic())))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def build_all(cells: Sequence[str], folder: Path, end: float) -> None:
+    """The ONNX files that the folder lacks, side by side."""
+    files = {cell: Cell.parse(cell).file(folder, ".onnx") for cell in cells}
+    _side_by_side(["build"], [c for c in cells if not files[c].exists()], folder, end)
+    for cell in cells:
+        if not files[cell].exists():
             raise RuntimeError(f"{cell} cannot be built")
+
+
+def models(
+    folder: Path, cells: Sequence[str], peers: Sequence[str], again: bool, end: float
+) -> dict[str, Any]:
+    """Runs what the folder's results lack (`again`: headrace in any case); prints the table.
+
+    Args:
+        end: of `time.monotonic`, by which it is over.
+
+    Returns:
+        ours over the best of torch.compile by cell, and how many cells each mode has; `left`
+        what there was no time for.
+    """
+    path = folder / "models.json"
+    found: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
+    build_all(cells, folder, end)
+    for peer in (p for p in _PREPARED if p in peers):
+        lacking = [c for c in cells if f"{c} {peer}" not in found or again]
+        _side_by_side([peer], lacking, folder, end)
+    left = 0
     for cell in cells:
         for peer in peers:
             key = f"{cell} {peer}"
             if key in found and not (again and peer == "headrace"):
                 continue
-            found[key] = _in_process(peer, cell, folder)
+            line = _in_process(peer, cell, folder, end)
+            if line is None:
+                left += 1
+                continue
+            found[key] = line
             path.write_text(json.dumps(found, indent=1))
-    table(found, cells)
+    ratios = table(found, cells)
+    timed = [key for key, line in found.items() if "device_s" in line]
+    modes = {
+        mode: sum(key.endswith(f"compile {mode}") for key in timed) for mode in TORCH_MODES
+    }
+    return {"ratios": ratios, "modes": modes, "left": left}
 
 
-def table(found: dict[str, dict[str, Any]], cells: Sequence[str]) -> None:
-    """What was found, and ours over the best of torch.compile."""
-    print("| model | peer | device | call | compiled in | largest error |")
+def table(found: dict[str, dict[str, Any]], cells: Sequence[str]) -> dict[str, float]:
+    """What was found, and ours over the best of torch.compile; that by cell."""
+    print("| model | peer | device | call | compiled in, from caches | largest error |")
     print("|---|---|---|---|---|---|")
-    ratios: list[float] = []
+    ratios: dict[str, float] = {}
     for cell in cells:
         best: list[float] = []
         for peer in PEERS:
@@ -273,12 +335,12 @@ def table(found: dict[str, dict[str, Any]], cells: Sequence[str]) -> None:
             )
         ours = found.get(f"{cell} headrace", {}).get("device_s")
         if ours and best:
-            ratios.append(ours / min(best))
-            print(
-                f"| {cell} | **headrace / best torch.compile** | **{ratios[-1]:.3f}** | | | |"
-            )
+            ratios[cell] = ratio = ours / min(best)
+            print(f"| {cell} | **headrace / best torch.compile** | **{ratio:.3f}** | | | |")
     if ratios:
-        print(f"\ngeometric mean {geometric_mean(ratios):.3f}, largest {max(ratios):.3f}")
+        mean, largest = geometric_mean(ratios.values()), max(ratios.values())
+        print(f"\ngeometric mean {mean:.3f}, largest {largest:.3f}")
+    return ratios
 
 
 if __name__ == "__main__":

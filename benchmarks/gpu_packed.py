@@ -40,7 +40,7 @@ def packed(
     gathered_bytes: int,
     link: float,
     steps: Callable[[Any, Any, int], tuple[float, bytes]],
-) -> None:
+) -> dict[str, Any]:
     """Steps of the packed decoder beside what the plain one can reach at the same budget.
 
     Args:
@@ -51,6 +51,7 @@ def packed(
     """
     whole = plain_bytes(path)
     resident: dict[int, tuple[float, bytes]] = {}
+    rows: list[dict[str, Any]] = []
     with headrace.load(plain, "cuda", weight_budget="max") as module:
         for tokens in TOKENS:
             resident[tokens] = steps(module, table[:, :tokens], 15)
@@ -85,3 +86,13 @@ def packed(
                     f"{'yes' if bits == wanted else 'NO'} |",
                     flush=True,
                 )
+                rows.append(
+                    {
+                        "tokens": tokens,
+                        "budget": f"{budget} %" if share else budget,
+                        "of_floor": step / floor,
+                        "of_resident": step / plain_step,
+                        "same": bits == wanted,
+                    }
+                )
+    return {"rows": rows}

@@ -186,8 +186,8 @@ def _measure(shape: Shape, code: Code) -> float:
     return cublas / mine
 
 
-def products(seed: int) -> None:
-    """The table of row 6."""
+def products(seed: int) -> dict[str, Any]:
+    """The table of row 6; cuBLAS's time over ours."""
     shapes = [SQUARE, *drawn_shapes(seed)]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         codes = list(pool.map(translated, shapes))
@@ -201,3 +201,4 @@ def products(seed: int) -> None:
     ratios = [_measure(shape, code) for shape, code in zip(shapes, codes, strict=True)]
     mean = math.exp(statistics.fmean(map(math.log, ratios[1:])))
     print(f"| {_DRAWN} drawn, geometric mean | | | | {mean:.3f} | |")
+    return {"seed": seed, "square": ratios[0], "drawn": mean}

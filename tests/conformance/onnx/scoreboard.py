@@ -237,8 +237,12 @@ def _first(wrong: HeadraceError) -> str:
 # -- workers ---------------------------------------------------------------------------
 
 
-def _work(pipe: Connection, device: str) -> None:
+def _work(pipe: Connection, device: str, core: int) -> None:
     Recording.on = device
+    if device != "CPU":
+        # What it compiles it compiles alone: the other cores have workers too. On the CPU
+        # tests run on all cores.
+        os.sched_setaffinity(0, {core})
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     while True:
         name = pipe.recv()
@@ -254,10 +258,12 @@ class _Worker:
     driver of another device has threads of its own, which no fork brings along.
     """
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, number: int) -> None:
+        cores = sorted(os.sched_getaffinity(0))
+        core = cores[number % len(cores)]
         self.pipe, other = multiprocessing.Pipe()
         context = multiprocessing.get_context("fork" if device == "CPU" else "spawn")
-        self.process = context.Process(target=_work, args=(other, device), daemon=True)
+        self.process = context.Process(target=_work, args=(other, device, core), daemon=True)
         self.process.start()
         other.close()
         self.name = ""
@@ -293,9 +299,11 @@ def run_tests(
     queue = list(reversed(names))
     found: dict[str, Result] = {}
     workers: list[_Worker] = []
+    started = 0
     while len(found) < len(names):
         while queue and len(workers) < jobs:
-            workers.append(_Worker(device))
+            workers.append(_Worker(device, started))
+            started += 1
             workers[-1].give(queue.pop())
         wait([w.pipe for w in workers], timeout=1)
         for worker in list(workers):

@@ -128,7 +128,7 @@ ENUMERANTS = {
     "StorageClass": "Input Workgroup Function PushConstant StorageBuffer PhysicalStorageBuffer",
     "Decoration": "Block ArrayStride Offset DescriptorSet Binding BuiltIn NonWritable "
     "Coherent NoContraction",
-    "BuiltIn": "WorkgroupId LocalInvocationId",
+    "BuiltIn": "WorkgroupId LocalInvocationId SubgroupSize SubgroupLocalInvocationId",
     "MemoryAccess": "NonPrivatePointer Aligned",
     "FunctionControl": "None",
     "SelectionControl": "None",

@@ -36,7 +36,8 @@ class Buffer:
         writable: whether it is written.
         coherent: whether lanes read what others wrote.
         as_half: whether elements are halves to the shader, not bit patterns.
-        in_fours: whether an element is four of them side by side, for `copy_four`.
+        in_fours: whether an element is four of them side by side, for `copy_four` and
+            `load_four`.
     """
 
     dtype: DType
@@ -187,6 +188,18 @@ class ShaderBuilder(Machine):
             for i in range(3)
         ]
         return [Value(self, "u32", part).bitcast(self.index_type) for part in parts]
+
+    def subgroup(self) -> tuple[Value, Value]:
+        """This lane's number in its subgroup, and how many lanes that has."""
+        self.module.capability("GroupNonUniform")
+        unsigned = self.type_id("u32")
+        found: list[Value] = []
+        for name in ("SubgroupLocalInvocationId", "SubgroupSize"):
+            variable = self.global_variable("Input", unsigned)
+            self.module.decorate(variable, "BuiltIn", name)
+            value = Value(self, "u32", self.operation("OpLoad", unsigned, variable))
+            found.append(value.bitcast(self.index_type))
+        return found[0], found[1]
 
     def workgroup(self) -> list[Value]:
         """This workgroup's number in the whole launch: x, y, z."""
@@ -377,8 +390,32 @@ class ShaderBuilder(Machine):
         loaded = self.operation("OpLoad", element, place)
         self.instruct("OpStore", self._element(target, offset)[0], loaded)
 
+    def _part_of_four(self, binding: int, offset: Value) -> Value:
+        variable, _ = self._bindings[binding]
+        kind = raw_type(self.buffers[binding].dtype)
+        pointer = self.module.pointer("StorageBuffer", self.type_id(kind))
+        zero = self.module.unsigned_constant(0)
+        four, part = (offset >> 2).handle, (offset & 3).handle
+        place = self.operation("OpAccessChain", pointer, variable, zero, four, part)
+        return Value(self, kind, self.operation("OpLoad", self.type_id(kind), place))
+
+    def load_four(self, binding: int, offset: Value, mask: Value | None) -> list[Value]:
+        """Neighbours from a multiple of four on, of a binding in fours; zeros outside."""
+        at = offset if mask is None else mask.select(offset, 0)
+        place, element = self._element(binding, at >> 2)
+        four = self.operation("OpLoad", element, place)
+        kind = raw_type(self.buffers[binding].dtype)
+        type_ = self.type_id(kind)
+        found = [
+            Value(self, kind, self.operation("OpCompositeExtract", type_, four, part))
+            for part in range(4)
+        ]
+        return found if mask is None else [mask.select(value, 0) for value in found]
+
     def _load(self, binding: int, offset: Value) -> Value:
         dtype = self.buffers[binding].dtype
+        if self.buffers[binding].in_fours:
+            return self._part_of_four(binding, offset)
         place, element = self._element(binding, offset)
         loaded = self.operation("OpLoad", element, place)
         kind = raw_type(dtype)
@@ -439,6 +476,12 @@ class ShaderBuilder(Machine):
         if self.module.memory_model == "Vulkan":
             flags |= _AVAILABLE_AND_VISIBLE
         semantics = self.module.unsigned_constant(flags)
+        self.instruct("OpControlBarrier", scope, scope, semantics)
+
+    def subgroup_barrier(self) -> None:
+        """All lanes of the subgroup are here, and see what the others wrote."""
+        scope = self.module.unsigned_constant(_SUBGROUP_SCOPE)
+        semantics = self.module.unsigned_constant(_BARRIER_SEMANTICS)
         self.instruct("OpControlBarrier", scope, scope, semantics)
 
     def native_decode(self, dtype: DType, bits: Value) -> Value | None:

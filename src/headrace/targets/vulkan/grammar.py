@@ -157,6 +157,8 @@ ENUMERANTS: dict[str, dict[str, tuple[int, tuple[str, ...]]]] = {
     "BuiltIn": {
         "WorkgroupId": (26, ()),
         "LocalInvocationId": (27, ()),
+        "SubgroupSize": (36, ()),
+        "SubgroupLocalInvocationId": (41, ()),
     },
     "MemoryAccess": {
         "NonPrivatePointer": (32, ()),

@@ -45,14 +45,18 @@ class SlicedShader(ShaderBuilder):
         rule: SliceRule | None,
         halves: Sequence[int] = (),
         coherent: Sequence[int] = (),
+        fours: Sequence[int] = (),
     ) -> None:
         """
         Args:
             halves: operands whose elements are halves to the shader.
+            fours: operands that are read in fours.
             coherent: operands that lanes read after others wrote them.
         """
         buffers = [
-            Buffer(element_dtype(o.dtype), o.access != "ro", n in coherent, n in halves)
+            Buffer(
+                element_dtype(o.dtype), o.access != "ro", n in coherent, n in halves, n in fours
+            )
             for n, o in enumerate(kernel.operands)
         ]
         super().__init__(name, buffers, kernel.dims, lanes)
@@ -65,6 +69,9 @@ class SlicedShader(ShaderBuilder):
 
     def load(self, binding: int, offset: Value, mask: Value | None, otherwise: Value) -> Value:
         return super().load(binding, self.from_slice(binding, offset), mask, otherwise)
+
+    def load_four(self, binding: int, offset: Value, mask: Value | None) -> list[Value]:
+        return super().load_four(binding, self.from_slice(binding, offset), mask)
 
     def from_slice(self, binding: int, offset: Value) -> Value:
         """An element's offset, counted from the first of the slice that is bound."""

@@ -9,9 +9,9 @@ from headrace.base.errors import error
 from headrace.kernel import products
 from headrace.kernel.description import Kernel
 from headrace.kernel.target import Code, LayoutWish, LoopPoints, without_exact_numerics
-from headrace.targets.vulkan import matrices, naive, registers, rows, tiles
+from headrace.targets.vulkan import fours, matrices, naive, registers, rows, tiles
 
-FAMILIES = (matrices, tiles, rows, registers)
+FAMILIES = (matrices, fours, tiles, rows, registers)
 """In the order of preference; the naive emitter takes every legal kernel."""
 
 

@@ -74,14 +74,14 @@ _CHOICES = (Tiles(64, 64, 16, 8, 4, 1), Tiles(32, 32, 8, 4, 4, 1), Tiles(16, 16,
 """The largest first."""
 
 
-def _known(size: Expr) -> int:
+def known_size(size: Expr) -> int:
     return size.value if size.is_constant else _UNKNOWN_SIZE
 
 
 def choose_tiles(found: Product) -> Tiles:
     """Tiles from sizes alone: the same at every budget."""
-    rows, columns = _known(flat_size(found.rows)), _known(flat_size(found.columns))
-    batch, depth = _known(flat_size(found.batch)), _known(flat_size(found.depth))
+    rows, columns = known_size(flat_size(found.rows)), known_size(flat_size(found.columns))
+    batch, depth = known_size(flat_size(found.batch)), known_size(flat_size(found.depth))
 
     def workgroups(tiles: Tiles) -> int:
         return -(-rows // tiles.rows) * -(-columns // tiles.columns) * batch
@@ -128,7 +128,7 @@ class _Side:
     base: int
 
 
-class _TileLowering(Lowering):
+class TileLowering(Lowering):
     def __init__(
         self, kernel: Kernel, shader: SlicedShader, found: Product, tiles: Tiles
     ) -> None:
@@ -347,7 +347,7 @@ def translate(name: str, kernel: Kernel) -> Code | None:
     rule = column_slices(kernel, found, tiles.columns)
     shader = SlicedShader(name, kernel, tiles.lanes, rule)
     shader.native_halves = True
-    _TileLowering(kernel, shader, found, tiles).emit()
+    TileLowering(kernel, shader, found, tiles).emit()
     data = shader.finish()
     launch = Launch(
         symbol=name,

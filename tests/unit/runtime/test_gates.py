@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from runtime_models import Mlp
@@ -11,6 +12,7 @@ from headrace.artifact.reader import open_artifact
 from headrace.plan.model import Plan
 from headrace.plan.planner import prepare
 from headrace.plan.profile import Profile
+from headrace.runtime.drivers import gates
 from headrace.runtime.drivers.gates import Gated, gates_of
 
 PROFILES = (
@@ -138,7 +140,52 @@ def test_few_gates_stand_alone(plans):
     for plan in plans:
         if not plan.fetches:
             continue
-        gated = gates_of(plan, 5e10)
+        slow = [replace(c, predicted_ns=c.predicted_ns + 10**6) for c in plan.commands]
+        gated = gates_of(replace(plan, commands=tuple(slow)), 5e10)
         alone = [g for g in gated.alone[1:] if g is not None]
         late = [f for f in plan.fetches if f.issue_after >= f.needed_by - 1]
         assert len(alone) <= len(late) + sum(gated.joined)
+
+
+def _step_ns(plan: Plan, gated: Gated, rate: float, gate_ns: float) -> float:
+    """A step's time where each gate takes as long to begin, and each word to be seen."""
+    told = {0: 0.0}
+    arrived: list[float] = []
+    now = link = 0.0
+
+    def arrival(number: int) -> float:
+        nonlocal link
+        if number >= len(gated.rows) - gated.heads:
+            return 0.0
+        while len(arrived) <= number:
+            row = gated.rows[len(arrived)]
+            begin = min(at for done, at in told.items() if done >= row.release)
+            link = max(link, begin) + plan.fetches[row.fetch].size_bytes * 1e9 / rate
+            arrived.append(link)
+        return arrived[number]
+
+    for command, alone, beside in zip(plan.commands, gated.alone, gated.beside, strict=True):
+        ends = [now + command.predicted_ns]
+        for gate in (alone, beside):
+            if gate is None:
+                continue
+            if gate.done:
+                told[gate.done] = now + gate_ns
+            end = now + gate_ns if gate.row < 0 else max(now, arrival(gate.row)) + gate_ns
+            if gate is alone:
+                ends[0], now = end + command.predicted_ns, end
+            else:
+                ends.append(end)
+        now = max(ends)
+    return now
+
+
+def test_the_link_does_not_wait_for_a_command_whose_end_was_not_told(plans, monkeypatch):
+    """With two places in the ring a row begins while the one before it is waited for."""
+    plan, rate, gate_ns = plans[0], 5e10, 3000.0
+    bytes_ns = sum(f.size_bytes for f in plan.fetches if f.issue_after >= 0) * 1e9 / rate
+    rows = len(plan.fetches)
+    assert _step_ns(plan, gates_of(plan, rate), rate, gate_ns) < bytes_ns + 10 * gate_ns
+    monkeypatch.setattr(gates._Gates, "_holds_up", lambda *_: False)
+    before = _step_ns(plan, gates_of(plan, rate), rate, gate_ns)
+    assert before > bytes_ns + 0.8 * rows * gate_ns

@@ -3,13 +3,17 @@
 Transfers run on a queue of their own, in order, each when its place in the ring is free;
 commands run on another. They meet in memory: a *gate* is a tiny kernel among the commands
 that says how many of them are done, and waits until a transfer has arrived. A gate runs
-beside a command, and the barrier before the next command holds that one back; it needs one
-of its own only where a transfer may begin no sooner than the command that reads it.
+beside a command, and the barrier before the next command holds that one back; it stands between
+two barriers of its own only where a transfer may begin no sooner than the command that reads it,
+and where it would hold up a transfer: the end of that command is told by a gate behind the
+barrier, and were that one to wait for the row too, the next row would begin only when this one
+has arrived and said so (8 us for each row of a ring of two places, measured on an H200).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -86,6 +90,9 @@ class _Gates:
         most = 0
         for fetch in inside:
             most = self._needs[fetch] = max(most, fetches[fetch].issue_after + 1)
+        # When each command has ended and each transfer has arrived, by the plan's times.
+        self._ended: list[float] = []
+        self._arrived = dict.fromkeys((f for f, n in self._needs.items() if not n), 0.0)
 
     def run(self) -> Gated:
         joined = self._joined()
@@ -94,6 +101,8 @@ class _Gates:
         # Commands that run together are done together.
         told = {row.release: free[bisect_left(free, row.release)] for row in self._rows}
         marks = {told[row.release] for row in self._rows if row.release}
+        # The first row that each mark frees a place for.
+        frees = {told[r.release]: n for n, r in reversed([*enumerate(self._rows)]) if r.release}
         alone: list[Gate | None] = [None] * count
         waits_beside = [-1] * count
         seen = -1
@@ -104,7 +113,7 @@ class _Gates:
                 continue
             seen = self._rank[last]
             needs = free[bisect_left(free, self._needs[last])]
-            if number and needs < number:
+            if number and needs < number and not self._holds_up(number, last, frees):
                 waits_beside[number - 1] = self._row_of[last]
             else:
                 alone[number] = Gate(number if number in marks else 0, self._row_of[last])
@@ -116,6 +125,11 @@ class _Gates:
             beside.append(Gate(done, row) if done or row >= 0 else None)
         return Gated(tuple(self._rows), self._heads, tuple(alone), tuple(beside), joined)
 
+    def _holds_up(self, number: int, fetch: int, frees: Mapping[int, int]) -> bool:
+        """Whether the link would idle were the end of `number` commands told behind a fetch."""
+        follows = frees.get(number, len(self._rows)) <= self._row_of[fetch] + 1
+        return follows and self._arrived[fetch] > self._ended[number - 1]
+
     def _waits(self, number: int) -> tuple[int, ...]:
         return getattr(self._plan.commands[number], "waits", ())
 
@@ -126,8 +140,7 @@ class _Gates:
         idle. So slices run together, but where that would wait for the link.
         """
         plan = self._plan
-        ended: list[float] = []
-        arrived = dict.fromkeys((f for f, n in self._needs.items() if not n), 0.0)
+        ended, arrived = self._ended, self._arrived
         found: list[bool] = []
         link = now = begun = 0.0
         first = following = before = 0

@@ -32,6 +32,9 @@ _OPERATIONS_PER_S, _CPU_OPERATIONS_PER_S = 1e12, 1e9
 """Default rates, until a calibration measures the kernels."""
 
 _SMALL_BYTES, _LARGE_BYTES, _SAMPLES = 64 << 10, 64 << 20, 7
+_ROW_BYTES = 2 << 20
+"""Of a plan's usual transfers, whose rate is that of the link."""
+
 _SPARE_BYTES = 256
 _USUAL_LINK_BYTES_PER_S = 4.8e10
 """Taken for the transfers' rate where the profile was kept from before."""
@@ -172,12 +175,12 @@ class VulkanDevice:
         """Bytes per second by the kernel, and nanoseconds of a transfer beside its bytes."""
         assert self.stream_code is not None
         addresses = self.calls.address(source), self.calls.address(target)
-        few = stream_ns(self.calls, self.stream_code, addresses, 1, _SMALL_BYTES, _SAMPLES)
-        many = stream_ns(self.calls, self.stream_code, addresses, 33, _SMALL_BYTES, _SAMPLES)
-        size = _LARGE_BYTES // 8
-        large = stream_ns(self.calls, self.stream_code, addresses, 8, size, _SAMPLES)
-        rate = (_LARGE_BYTES - _SMALL_BYTES) * 1e9 / max(1, large - few)
-        return rate, max(0.0, (many - few) / 32 - _SMALL_BYTES * 1e9 / rate)
+        code, count = self.stream_code, _LARGE_BYTES // _ROW_BYTES
+        few = stream_ns(self.calls, code, addresses, 1, _SMALL_BYTES, _SAMPLES)
+        many = stream_ns(self.calls, code, addresses, count, _SMALL_BYTES, _SAMPLES)
+        large = stream_ns(self.calls, code, addresses, count, _ROW_BYTES, _SAMPLES)
+        rate = count * (_ROW_BYTES - _SMALL_BYTES) * 1e9 / max(1, large - many)
+        return rate, max(0.0, (many - few) / (count - 1) - _SMALL_BYTES * 1e9 / rate)
 
     def _copy_ns(
         self,

@@ -28,8 +28,9 @@ _ALL_STAGES = 0x10000
 _COMPUTE_STAGE, _TRANSFER_STAGES, _HOST_STAGE = 0x800, 0x1000, 0x4000
 _MEMORY_READ, _MEMORY_WRITE = 0x8000, 0x10000
 _STORAGE_READ, _STORAGE_WRITE, _HOST_READ = 1 << 33, 1 << 34, 0x2000
-_SPIN_NS = 300_000
-"""A GPU's step is asked for so long before the thread sleeps: waking takes 20 us and more."""
+_SPIN_NS = 10_000_000
+"""A GPU's step is asked for so long before the thread sleeps. Waking takes 20 us, and more the longer
+it slept: steps of 1 to 3 ms took 0.13 to 0.5 ms beside the device's own time (H200's host)."""
 
 _WAIT_NS = 200_000_000
 """One sleep, so that Ctrl-C is seen."""

@@ -128,6 +128,12 @@ class Heap:
         library.vkDestroyBuffer(self._device, handle.value, None)
         raise self._no_room(size_bytes, kind, purpose, result)
 
+    @property
+    def has_near(self) -> bool:
+        """Whether the host reaches the device's own memory."""
+        wish = _WISHES["near"][0]
+        return any(flags & wish == wish for flags, _ in self._physical.memory_types)
+
     def _types(self, bits: int, kind: Kind) -> list[int]:
         """Memory types that serve, the best first."""
         types = self._physical.memory_types

@@ -17,9 +17,10 @@ from headrace.runtime.memory import page_aligned
 _ALIGNMENT_BYTES = 256
 """No device asks for more (`minStorageBufferOffsetAlignment`)."""
 
-_DIRECT_BYTES = 64 << 10
-"""Up to here all inputs, or all outputs, pass over the link as kernels touch them: a copy
-and its barrier cost more."""
+_DIRECT_BYTES, _NEAR_BYTES = 64 << 10, 4 << 20
+"""Up to the first all inputs, or all outputs, pass over the link as kernels touch them, and up to
+the second the host writes inputs to the device's own memory, where it reaches it: a copy and its
+barrier cost more."""
 
 
 def aligned(size_bytes: int) -> int:
@@ -80,8 +81,10 @@ class _Side:
             return False
         self.free()
         heap = self._calls.heap
-        direct = total <= _DIRECT_BYTES or self._calls.physical.is_unified
-        near = direct and self._host_kind == "upload"
+        upload = self._host_kind == "upload"
+        most = _NEAR_BYTES if upload and heap.has_near else _DIRECT_BYTES
+        direct = total <= most or self._calls.physical.is_unified
+        near = direct and upload
         self._host = heap.buffer(total, "near" if near else self._host_kind, self._purpose)
         if not direct:
             self._device = heap.buffer(total, "device", self._purpose)

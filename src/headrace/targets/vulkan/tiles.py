@@ -75,6 +75,7 @@ _CHOICES = (Tiles(64, 64, 16, 8, 4, 1), Tiles(32, 32, 8, 4, 4, 1), Tiles(16, 16,
 
 
 def known_size(size: Expr) -> int:
+    """A size, as a schedule takes it."""
     return size.value if size.is_constant else _UNKNOWN_SIZE
 
 
@@ -129,6 +130,8 @@ class _Side:
 
 
 class TileLowering(Lowering):
+    """Emits a product by tiles."""
+
     def __init__(
         self, kernel: Kernel, shader: SlicedShader, found: Product, tiles: Tiles
     ) -> None:

@@ -13,7 +13,7 @@ import headrace
 from headrace.artifact.reader import open_artifact
 
 BUDGETS = ("max", 80, 50, 25, "min")
-TOKENS = (1, 128)
+TOKENS = (1, 128, 2048)
 
 
 def plain_bytes(path: Path) -> int:

@@ -113,6 +113,9 @@ class _ContractLowering(TileLowering):
         begin, end = self._depths()
         left_packed = self._packed(found.left, row_edge, 1)
         right_packed = self._packed(found.right, column_edge, 2)
+        if (left_packed or right_packed) and not tiles.programs:
+            # Lists of escapes stand there before the launches that this one waits for end.
+            writer.wait_for_others()
         writer.line(f"for depth in range({begin}, {end}, {tiles.depth}):")
         writer.indent(1)
         self._taps()

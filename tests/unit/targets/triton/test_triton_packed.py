@@ -142,6 +142,9 @@ def test_tiles_unpacked_in_words_give_the_bits_of_plain_ones(dtype, depth, tiles
     def generate(name: str, kernel: Kernel):
         made = contract.generate(name, kernel, tiles=tiles)
         assert ("while nearest" in made.text) == (kernel is other)
+        # Weights are there before other launches end: only their lists are read before that.
+        before = made.text.partition("gdc_wait")[0].count("tl.load(")
+        assert before == (kernel is other)
         # The end of a last tile that is not whole: what is nowhere stays behind it.
         bounded = f"tl.minimum(depth + {tiles.depth}, {depth})" in made.text
         assert bounded == (kernel is other and depth % tiles.depth > 0)

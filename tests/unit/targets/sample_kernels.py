@@ -708,6 +708,28 @@ kernel(%d0 = 5) {
 }
 """
 
+OUTER_PRODUCT = """
+kernel(%d0 = 2, %d1 = batch, %d2 = 24) dims(batch) {
+  ro k : f32[2, 3, batch]
+  ro v : f32[2, 3, 24]
+  rw y : f32[2, batch, 24]
+  local a : f32
+  reduce(%r0 = 1) {
+    %v0 = load k[%d0, 1, %d1]
+    %v1 = load v[%d0, 1, %d2]
+    %v2 = multiply(%v0, %v1) : f32
+    fold %v2 from 0.0 with add into a
+  }
+  map() {
+    %v3 = load y[%d0, %d1, %d2]
+    %v4 = read a[]
+    %v5 = add(%v3, %v4) : f32
+    store %v5 to y[%d0, %d1, %d2]
+  }
+}
+"""
+"""Its one term stands in no index: padded to a tile's depth it would count more than once."""
+
 SAMPLES: tuple[Sample, ...] = (
     Sample("matmul", MATMUL, {"batch": 7}),
     Sample("convolution_bounded", CONVOLUTION_BOUNDED),
@@ -734,5 +756,6 @@ SAMPLES: tuple[Sample, ...] = (
     Sample("complex", COMPLEX),
     Sample("wide_locals", WIDE_LOCALS),
     Sample("scatter", SCATTER, ranges={"i": (-2, 12)}),
+    Sample("outer_product", OUTER_PRODUCT, {"batch": 19}),
     Sample("sort", SORT, ranges={"x": (-9, 9)}),
 )

@@ -306,7 +306,7 @@ class _ContractLowering(TileLowering):
         writer.edges = {b: e for b, e in ((bit, edge), (along, rest)) if e is not None}
         values = {o.result: o for o in phase.body}
         if found.loaded:
-            tile = self._loaded(unconverted(values, name))
+            tile = self._loaded(unconverted(values, name), rest, along)
         else:
             tile = writer.whole(self._body(cone_of(values, name))[name].parts[0])
             if rest is not None:
@@ -315,14 +315,18 @@ class _ContractLowering(TileLowering):
         self.indices.names, self.indices.ranges = outside_names, outside_ranges
         return tile
 
-    def _loaded(self, operation: ScalarOperation) -> str:
+    def _loaded(self, operation: ScalarOperation, rest: str | None, along: int) -> str:
         """A tile as it is in memory: Triton copies it there by itself, ahead of its use."""
         assert isinstance(operation, Load)
         operand = self.kernel.operands[operation.operand]
         mask = self._inside(operand, operation.index, operation.bounded)
         offset = self._elements(operand, operation.index)[0]
         name = TENSOR_CORE_NAMES.get(self.found.loaded, "tl.float32")
-        return self.writer.load_factor(operation.operand, offset, mask, name)
+        tile = self.writer.load_factor(operation.operand, offset, mask, name)
+        if rest is None or offset.handle.block & along:
+            return tile
+        # The same at every depth, and so not masked behind it (an outer product's one term).
+        return f"tl.where({rest}, {tile}, 0.0)"
 
     def _compute(
         self, operation: Compute, values: Mapping[str, Scalar], keep_wide: bool

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from sample_kernels import SAMPLES, Sample, assert_close
 from test_triton_naive import needs_interpreter, needs_triton
@@ -84,13 +85,38 @@ kernel(%d0 = 1, %d1 = 24, %d2 = 5, %d3 = 6) {
 }
 """
 
+ONE_ALONG = """
+kernel(%d0 = 17, %d1 = 24) {
+  ro x : f16[17, 5]
+  ro w : f16[24]
+  wo y : f32[17, 24]
+  local a : f32
+  reduce(%r0 = 5) {
+    %v0 = load x[%d0, %r0]
+    %v1 = convert(%v0) : f32
+    %v2 = load w[%d1]
+    %v3 = convert(%v2) : f32
+    %v4 = multiply(%v1, %v3) : f32
+    fold %v4 from 0.0 with add into a
+  }
+  map() {
+    %v5 = read a[]
+    store %v5 to y[%d0, %d1]
+  }
+}
+"""
+
 BY_NAME = {s.name: s for s in SAMPLES}
 OWN = (
     Sample("batched", BATCHED, {"batch": 2, "seq": 19}),
     Sample("half", HALF, tolerance=2e-3),
     Sample("taps", TAPS, tolerance=2e-3),
+    Sample("one_along", ONE_ALONG, tolerance=2e-3),
 )
-PRODUCTS = (BY_NAME["matmul"], BY_NAME["convolution_bounded"], *OWN)
+PRODUCTS = (
+    *(BY_NAME[name] for name in ("matmul", "convolution_bounded", "outer_product")),
+    *OWN,
+)
 
 
 @pytest.mark.parametrize("sample", PRODUCTS, ids=lambda s: s.name)
@@ -103,6 +129,21 @@ def test_values_in_the_interpreter(sample: Sample) -> None:
     expected = sample.expected(buffers)
     run(sample.kernel, buffers, sample.dims, contract.generate)
     assert_close(sample, buffers, expected)
+
+
+@needs_interpreter
+@pytest.mark.filterwarnings("ignore")
+def test_what_is_behind_the_depth_meets_no_infinity() -> None:
+    """A factor that does not move along the depth is 0 there too: 0 times infinity is none."""
+    from interpret import run
+
+    sample = Sample("infinite", ONE_ALONG)
+    buffers = sample.buffers()
+    buffers[0][:] = 1
+    buffers[1][3] = np.inf
+    run(sample.kernel, buffers, sample.dims, contract.generate)
+    found = buffers[2].reshape(17, 24)
+    assert np.isinf(found[:, 3]).all() and np.isfinite(np.delete(found, 3, 1)).all()
 
 
 @pytest.mark.parametrize("sample", PRODUCTS, ids=lambda s: s.name)

@@ -42,12 +42,14 @@ class VisibleKeys:
             score nor the sum know of the key, whatever the others are; of a number that
             is so only where a score that the row sees is far greater.
         scores: `SoftmaxRows.scores` of keys within all bounds.
+        whole: bounds alone tell which keys are hidden.
     """
 
     first: tuple[Bound, ...]
     last: tuple[Bound, ...]
     hidden: float
     scores: Tree
+    whole: bool
 
 
 def visible_keys(found: SoftmaxRows) -> VisibleKeys | None:
@@ -68,7 +70,8 @@ def visible_keys(found: SoftmaxRows) -> VisibleKeys | None:
             first += said.first
             last += said.last
             scores = _when(scores, condition, truth) if said.all else scores
-    return VisibleKeys(tuple(first), tuple(last), hidden, scores)
+    whole = all(said.all for score, _, _, said in kept if score == hidden)
+    return VisibleKeys(tuple(first), tuple(last), hidden, scores, whole)
 
 
 # -- scores -------------------------------------------------------------------------------

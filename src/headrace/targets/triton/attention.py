@@ -12,18 +12,16 @@ of `contract.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 
 from headrace.base.dtypes import F32
-from headrace.base.symbols import ONE, ceildiv, dim
+from headrace.base.symbols import ONE, ceildiv
 from headrace.kernel.description import (
     Axis,
     Compute,
     Kernel,
-    Load,
     LoadLocal,
-    Operand,
 )
 from headrace.kernel.lanes import scalar as scalars
 from headrace.kernel.lanes.machine import Value
@@ -43,29 +41,20 @@ from headrace.kernel.softmax_rows import (
     read_by,
     read_locals,
 )
+from headrace.targets.triton.attention_factors import START, AttentionTiles, FactorLowering
 from headrace.targets.triton.key_runs import KeyRuns, Run
 from headrace.targets.triton.naive import TritonSource
 from headrace.targets.triton.schedule import power_of_two
 from headrace.targets.triton.scores import LOG2_E, factor_of, is_smooth, times
-from headrace.targets.triton.source import TENSOR_CORE_NAMES, Text
-from headrace.targets.triton.tiles import TileLowering, TileWriter, index_type
+from headrace.targets.triton.source import (
+    TENSOR_CORE_NAMES,
+    Text,
+)
+from headrace.targets.triton.tiles import TileWriter, index_type
+from headrace.targets.triton.tuned import PLAIN, How
 
-_START = "%start"
-"""The first key of a tile, in index expressions."""
 _WIDEST = 256
 """Elements of a query or a value that registers hold for a tile of rows."""
-
-
-@dataclass(frozen=True)
-class AttentionTiles:
-    """Rows and keys of a tile, warps and stages of a program."""
-
-    rows: int
-    keys: int
-    warps: int
-    stages: int
-    apart: bool = True
-    """Whether keys that all rows see have a loop of their own."""
 
 
 def choose_tiles(found: SoftmaxRows, unknown_rows: int, narrow: bool) -> AttentionTiles:
@@ -88,13 +77,20 @@ def is_narrow(kernel: Kernel, found: SoftmaxRows) -> bool:
 
 
 def generate(
-    name: str, kernel: Kernel, unknown_rows: int = 64, found: SoftmaxRows | None = None
+    name: str,
+    kernel: Kernel,
+    unknown_rows: int = 64,
+    found: SoftmaxRows | None = None,
+    how: How = PLAIN,
+    tiles: AttentionTiles | None = None,
 ) -> TritonSource | None:
     """The kernel's Triton source; None where it is no attention that registers hold.
 
     Args:
         unknown_rows: what a number of rows known only at run time is taken for.
         found: what `as_softmax_rows` says, where that is known.
+        how: what decides schedules beside the kernel.
+        tiles: instead of those that the sizes give.
 
     Raises:
         HeadraceError HR2401: an operation that lanes lack.
@@ -105,10 +101,13 @@ def generate(
     ):
         return None
     narrow = is_narrow(kernel, found)
-    tiles = choose_tiles(found, unknown_rows, narrow)
+    tiles = tiles or choose_tiles(found, unknown_rows, narrow)
+    if not how.descriptors:
+        tiles = replace(tiles, described=False)
     axes = (Axis(KEY, found.keys), Axis(WIDTH, found.width))
     writer = TileWriter(kernel, index_type(kernel, [(a,) for a in axes]))
-    _AttentionLowering(kernel, writer, found, tiles, name, narrow).emit()
+    lowering = _AttentionLowering(kernel, writer, found, tiles, name, narrow)
+    lowering.emit()
     return writer.source(
         name,
         kernel,
@@ -118,10 +117,11 @@ def generate(
         family="attention",
         warps=tiles.warps,
         stages=tiles.stages,
+        tensor_maps=lowering.tensor_maps,
     )  # fmt: skip
 
 
-class _AttentionLowering(TileLowering):
+class _AttentionLowering(FactorLowering):
     def __init__(
         self,
         kernel: Kernel,
@@ -131,9 +131,7 @@ class _AttentionLowering(TileLowering):
         name: str,
         narrow: bool,
     ) -> None:
-        super().__init__(kernel, writer)
-        self.found = found
-        self.tiles = tiles
+        super().__init__(kernel, writer, found, tiles)
         self.name = name
         self.narrow = narrow
         # 16-bit floats: scores are in units of `exp2` where that is no work more.
@@ -150,9 +148,12 @@ class _AttentionLowering(TileLowering):
         writer, found, tiles, narrow = self.writer, self.found, self.tiles, self.narrow
         count = self.indices.value(ceildiv(flat_size(found.rows), tiles.rows))
         along = writer.program(0)
-        self._bind(found.batch, along / count)
+        tile, batch = along % count, along / count
+        if tiles.together:
+            heads = self.indices.value(flat_size(found.batch))
+            tile, batch = along / heads, along % heads
+        self._bind(found.batch, batch)
         runs = KeyRuns(self, self.name, found, tiles.keys, tiles.apart, self.unit)
-        tile = along % count
         if runs.last_rows_meet_most:
             # The longest first: while the last ones run, little else does.
             tile = count - 1 - tile
@@ -161,13 +162,16 @@ class _AttentionLowering(TileLowering):
             power_of_two(s.value, 16, _WIDEST) for s in (found.depth.size, found.width)
         )
         depth_axis = found.depth
-        query = self._factor(
-            found.query, (tiles.rows, depth), row_edge, self._line(depth_axis, depth, 2), narrow
+        query = self.factor(
+            found.query, (tiles.rows, depth), row_edge, self.line(depth_axis, depth, 2), narrow
         )
+        if tiles.described:
+            self.describe("keys", found.key, depth, found.depth)
+            self.describe("values", found.value, width, Axis(WIDTH, found.width))
         writer.line(f'greatest = tl.full(({tiles.rows}, 1), float("-inf"), tl.float32)')
         writer.line(f"total = tl.full(({tiles.rows}, 1), 0.0, tl.float32)")
         writer.line(f"mix = tl.full(({tiles.rows}, {width}), 0.0, tl.float32)")
-        self._shape((tiles.rows, 1), row_edge, None)
+        self.shape((tiles.rows, 1), row_edge, None)
         for run in runs:
             counter = "tile" if run.start else "start"
             writer.line(f"for {counter} in range({run.begin}, {run.end}, {tiles.keys}):")
@@ -182,87 +186,37 @@ class _AttentionLowering(TileLowering):
         """A tile of keys, from `start` on."""
         writer, found, tiles, narrow = self.writer, self.found, self.tiles, self.narrow
         keys = Axis(KEY, found.keys)
-        inside = self._line(found.depth, depth, 1)
-        key_edge = self._line(keys, tiles.keys, 2, "start", run.has_edge)
+        inside = self.line(found.depth, depth, 1)
+        key_edge = self.line(keys, tiles.keys, 2, "start", run.has_edge)
         start = writer.named(f"tl.full((), start, {writer.word})", 0)
-        self.indices.names[_START] = start
-        key = self._factor(
-            found.key, (depth, tiles.keys), inside, key_edge, narrow, (found.depth.name, KEY)
+        self.indices.names[START] = start
+        key = self.factor(
+            found.key,
+            (depth, tiles.keys),
+            inside,
+            key_edge,
+            narrow,
+            (found.depth.name, KEY),
+            run,
         )
         wide = f', input_precision="{self.kernel.precision}"'
         precision = "" if narrow else wide
         score = writer.define(f"tl.dot({query}, {key}{precision})", block=3)
-        weights = self._weights(Value(writer, "f32", score), row_edge, key_edge, run.scores)
+        weights = self._weights(Value(writer, "f32", score), row_edge, key_edge, run)
         value_dtype = self.kernel.operands[found.value.operand].dtype.name
         mixes_narrow = value_dtype in NARROW_FLOATS and found.rounded == value_dtype
         if found.rounded:
             core = TENSOR_CORE_NAMES[found.rounded]
             back = "" if mixes_narrow else ".to(tl.float32)"
             weights = writer.define(f"{weights}.to({core}){back}", block=3).name
-        key_edge = self._line(keys, tiles.keys, 1, "start", run.has_edge)
-        inside = self._line(Axis(WIDTH, found.width), width, 2)
-        value = self._factor(
-            found.value, (tiles.keys, width), key_edge, inside, mixes_narrow, (KEY, WIDTH)
+        key_edge = self.line(keys, tiles.keys, 1, "start", run.has_edge)
+        inside = self.line(Axis(WIDTH, found.width), width, 2)
+        value = self.factor(
+            found.value, (tiles.keys, width), key_edge, inside, mixes_narrow, (KEY, WIDTH), run
         )
         precision = "" if mixes_narrow else wide
         writer.line(f"mix = tl.dot({weights}, {value}, mix * fade{precision})")
         writer.line("greatest = top")
-
-    def _line(
-        self, axis: Axis, extent: int, bit: int, start: str = "", has_edge: bool = True
-    ) -> str | None:
-        """Binds an axis along a dimension of a tile; where it is inside, if not everywhere."""
-        writer = self.writer
-        turned = "[:, None]" if bit == 1 else "[None, :]"
-        span = f"tl.arange(0, {extent}).to({writer.word}){turned}"
-        line = writer.named(f"{start} + {span}" if start else span, bit)
-        self._bind_axis(axis, line)
-        if not has_edge or (axis.size.is_constant and axis.size.value % extent == 0):
-            return None
-        return line.lt(self.indices.value(axis.size)).handle.name
-
-    def _shape(self, shape: Sequence[int], first: str | None, second: str | None) -> None:
-        self.writer.shape = f"({shape[0]}, {shape[1]})"
-        self.writer.edges = {b: e for b, e in ((1, first), (2, second)) if e is not None}
-
-    def _factor(
-        self, load: Load, shape: tuple[int, int], first: str | None, second: str | None,
-        narrow: bool, along: tuple[str, str] | None = None,
-    ) -> str:  # fmt: skip
-        """A tile of a factor; 0 outside. `along`: the axes of a tile of keys."""
-        self._shape(shape, first, second)
-        operand = self.kernel.operands[load.operand]
-        if narrow:
-            name = TENSOR_CORE_NAMES[operand.dtype.name]
-            made = self._steps(operand, load, shape, along) if along else None
-            if made is not None:
-                return self.writer.load_factor_at(load.operand, *made, name)
-            offset = self._elements(operand, load.index)[0]
-            return self.writer.load_factor(load.operand, offset, None, name)
-        tile = self.writer.whole(self._load(load).value)
-        edges = " & ".join(e for e in (first, second) if e is not None)
-        return f"tl.where({edges}, {tile}, 0.0)" if edges else tile
-
-    def _steps(
-        self, operand: Operand, load: Load, shape: tuple[int, int], along: tuple[str, str]
-    ) -> tuple[Value, str] | None:
-        """Where a tile of keys starts, and its elements from there on, in 32 bits."""
-        offset = operand.layout.element_offset(load.index)
-        if operand.layout.codes is not None or not offset.is_linear_in(along):
-            return None
-        steps = [offset.coefficient(name) for name in along]
-        if not all(s.is_constant for s in steps):
-            return None
-        numbers = [s.value for s in steps]
-        if sum(abs(n) * size for n, size in zip(numbers, shape, strict=True)) >= 1 << 31:
-            return None
-        start = offset.substitute(dict.fromkeys(along, 0))
-        start = start + steps[along.index(KEY)] * dim(_START)
-        lines = [
-            f"tl.arange(0, {size})[{turned}] * {number}"
-            for size, turned, number in zip(shape, (":, None", "None, :"), numbers, strict=True)
-        ]
-        return self.indices.value(start), " + ".join(lines)
 
     def _load_local(self, operation: LoadLocal) -> Scalar:
         return Scalar(F32, (self.held[operation.local],))
@@ -272,22 +226,23 @@ class _AttentionLowering(TileLowering):
         return self._body(body)[name].value
 
     def _weights(
-        self, score: Value, row_edge: str | None, key_edge: str | None, of: Tree
+        self, score: Value, row_edge: str | None, key_edge: str | None, run: Run
     ) -> str:
         """Exponentials of a tile of scores; `top`, `fade` and `total` as they are with it."""
         writer = self.writer
-        self._shape((self.tiles.rows, self.tiles.keys), row_edge, key_edge)
+        self.shape((self.tiles.rows, self.tiles.keys), row_edge, key_edge)
         self.held = {SCORE: score}
         # Of a multiple of the product the greatest is the multiple of the greatest product.
-        factor = None if self.unit == 1.0 or key_edge is not None else factor_of(of)
+        factor = None if self.unit == 1.0 else factor_of(run.scores)
         if factor is not None:
             scores = writer.whole(score)
         else:
-            scaled = of if self.unit == 1.0 else times(of, self.unit)
+            scaled = run.scores if self.unit == 1.0 else times(run.scores, self.unit)
             assert scaled is not None
             scores = writer.whole(self._tree(scaled))
-        if key_edge is not None:
-            low = writer.define(f'tl.where({key_edge}, {scores}, float("-inf"))', block=3)
+        inside = self._inside_bounds(run) or key_edge
+        if inside is not None:
+            low = writer.define(f'tl.where({inside}, {scores}, float("-inf"))', block=3)
             scores = low.name
         greater = "tl.maximum(l, r, propagate_nan=tl.PropagateNan.ALL)"
         function = self._function("greater", greater)
@@ -312,6 +267,17 @@ class _AttentionLowering(TileLowering):
         total = f"tl.reduce({weights}, 1, {self._function('sum', 'l + r')})[:, None]"
         writer.line(f"total = total * fade + {total}")
         return weights
+
+    def _inside_bounds(self, run: Run) -> str | None:
+        """Which keys of the tile that starts at `start` each row sees; in 32 bits."""
+        most, conditions = self.tiles.keys, list[str]()
+        line = f"tl.arange(0, {most})[None, :]"
+        start = self.indices.names[START].handle.name
+        for bound, relation in zip(run.bounds, (">=", "<"), strict=True):
+            if bound:
+                near = f"tl.maximum(tl.minimum({bound} - {start}, {most}), 0).to(tl.int32)"
+                conditions.append(f"({line} {relation} {near})")
+        return " & ".join(conditions) or None
 
     def _function(self, kind: str, result: str) -> str:
         """A function of `l` and `r` beside the kernel."""
@@ -346,11 +312,14 @@ class _AttentionLowering(TileLowering):
 
     def _results(self, width: int, row_edge: str | None) -> None:
         writer, found = self.writer, self.found
-        inside = self._line(Axis(WIDTH, found.width), width, 2)
-        self._shape((self.tiles.rows, width), row_edge, inside)
+        inside = self.line(Axis(WIDTH, found.width), width, 2)
+        self.shape((self.tiles.rows, width), row_edge, inside)
         hidden = 'greatest == float("-inf")'
         writer.line(f'total = tl.where({hidden}, float("nan"), total)')
-        if found.divided:
+        if found.divided and self.smooth:
+            # 64 exact divisions a thread take as long as three tiles of keys.
+            writer.line("mix = mix * tl.div_rn(1.0, total)")
+        elif found.divided:
             writer.line("mix = tl.div_rn(mix, tl.broadcast_to(total, mix.shape))")
         else:
             writer.line(f'mix = tl.where({hidden}, float("nan"), mix)')

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace.base.symbols import ONE, Expr, atom_names
+from headrace.base.symbols import ONE, ZERO, Expr, as_expr, atom_names
 from headrace.kernel.description import Axis, Kernel, Load
 from headrace.kernel.products import Product, flat_size, unconverted
 from headrace.kernel.target import TensorMap
@@ -86,6 +86,51 @@ def matrix(kernel: Kernel, found: Product, name: str, axes: Sequence[Axis]) -> M
         return None
     size, depth = flat_size(axes), flat_size(found.depth)
     return Matrix(load.operand, origin.value, size, depth, stride, width)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A tile of neighbouring elements along an axis as rows of a matrix.
+
+    Attributes:
+        matrix: all rows that there are.
+        row, column: of the axis's first element.
+        ends: behind the last element along the axis there are no rows: a tile has zeros there.
+    """
+
+    matrix: Matrix
+    row: Expr
+    column: Expr
+    ends: bool
+
+
+def rows_along(kernel: Kernel, load: Load, axis: Axis, width: str) -> Rows | None:
+    """What a load reads along an axis, as rows; None where these are no runs of memory.
+
+    Args:
+        width: the axis along a row.
+    """
+    operand = kernel.operands[load.operand]
+    layout = operand.layout
+    single = [a.name for a in kernel.outer if a.size == ONE]
+    offset = layout.element_offset(load.index).substitute(dict.fromkeys(single, 0))
+    stride = _step(offset, axis.name)
+    if layout.codes is not None or not stride or _step(offset, width) != 1:
+        return None
+    size_bytes = operand.dtype.size_bytes
+    if stride < 0 or stride * size_bytes % _ALIGNMENT_BYTES:
+        return None
+    rest = offset.substitute({axis.name: 0, width: 0})
+    row, column = ZERO, ZERO
+    for monomial, coefficient in rest.terms:
+        above = coefficient // stride if monomial == () or coefficient % stride == 0 else 0
+        row = row + Expr(((monomial, 1),)) * above
+        column = column + Expr(((monomial, 1),)) * (coefficient - above * stride)
+    ends = row == ZERO
+    rows = axis.size if ends else layout.size // stride
+    return Rows(
+        Matrix(load.operand, 0, rows, as_expr(stride), stride, size_bytes), row, column, ends
+    )
 
 
 def _flat_stride(offset: Expr, axes: Sequence[Axis]) -> int | None:

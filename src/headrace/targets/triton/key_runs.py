@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.kernel.lanes.machine import Value
 from headrace.kernel.softmax_rows import SoftmaxRows, Tree, linearise
@@ -30,6 +30,8 @@ class Run:
         scores: the scores of the keys.
         has_edge: the last tile may end behind the last key.
         start: the first key of a tile, where that is not the loop's variable.
+        bounds: the first key that each row sees and the one behind its last, where it has
+            them and the scores do not know: they are those of keys within.
     """
 
     begin: str
@@ -37,6 +39,7 @@ class Run:
     scores: Tree
     has_edge: bool
     start: str = ""
+    bounds: tuple[str, str] = ("", "")
 
 
 class KeyRuns:
@@ -94,22 +97,27 @@ class KeyRuns:
         zero, keys = self.lowering.indices.constant(0), self._value_of_keys()
         begin = sure_begin = zero
         end, sure_end = keys, self._whole(keys)
+        bounds = ["", _text(keys)]
         if seen.first:
             first = self._bound(seen.first, "greater")
+            bounds[0] = _text(first)
             begin = self._whole(_greater(self._over_rows(first, "less"), zero))
             sure_begin = _greater(self._over_rows(first, "greater") + (self.at_once - 1), zero)
             sure_begin = self._whole(sure_begin)
         if seen.last:
             last = self._bound(seen.last, "less") + 1
+            bounds[1] = _text(_less(last, keys))
             end = _less(self._over_rows(last, "greater"), keys)
             sure_end = _greater(_less(self._over_rows(last, "less"), keys), zero)
             sure_end = self._whole(sure_end)
-        scores = self.found.scores
+        edge = Run("", "", self.found.scores, has_edge=True)
+        if seen.whole and math.isinf(seen.hidden):
+            edge = replace(edge, scores=seen.scores, bounds=(bounds[0], bounds[1]))
         if seen.first:
-            yield Run(_text(begin), _text(_less(sure_begin, end)), scores, has_edge=True)
+            yield replace(edge, begin=_text(begin), end=_text(_less(sure_begin, end)))
         yield Run(_text(sure_begin), _text(sure_end), seen.scores, has_edge=False)
         rest = _greater(sure_begin, sure_end) if seen.first else sure_end
-        yield Run(_text(rest), _text(end), scores, has_edge=True)
+        yield replace(edge, begin=_text(rest), end=_text(end))
         if seen.hidden > -math.inf:
             met = _greater(self._whole(end + (self.at_once - 1)), begin)
             yield self._hidden(seen, begin, met, keys)

@@ -87,8 +87,8 @@ def _attention(name: str, kernel: Kernel, how: How) -> list[Variant]:
     if found is None:
         return []
     count, keys = flat_size(found.rows), found.keys
-    many = attention.generate(name, kernel, _MANY_ROWS, found)
-    some = attention.generate(f"{name}_few", kernel, _FEW_ROWS // 4, found)
+    many = attention.generate(name, kernel, _MANY_ROWS, found, how)
+    some = attention.generate(f"{name}_few", kernel, _FEW_ROWS // 4, found, how)
     if many is None or some is None:
         return []
     narrow = attention.is_narrow(kernel, found)
@@ -104,7 +104,7 @@ def _attention(name: str, kernel: Kernel, how: How) -> list[Variant]:
     if count == keys and len(count.names) == 1 and count == dim(*count.names):
         # The first token: half of the instructions are those of unknown sizes.
         one = with_sizes(kernel, dict.fromkeys(count.names, 1))
-        alone = attention.generate(f"{name}_one", one, 1)
+        alone = attention.generate(f"{name}_one", one, 1, how=how)
         if alone is not None:
             made.insert(0, Variant((Condition(count, maximum=1),), (alone,)))
     if not narrow and not few:

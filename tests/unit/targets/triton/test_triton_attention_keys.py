@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,14 @@ import numpy as np
 import pytest
 from sample_kernels import Sample, assert_close
 from test_triton_attention import MASKED
-from test_triton_naive import needs_interpreter
+from test_triton_naive import needs_interpreter, needs_triton
 
 from headrace.base.symbols import ONE
 from headrace.kernel.description import Kernel
 from headrace.targets.triton import attention, key_runs
+from headrace.targets.triton.compile import compile_source
 from headrace.targets.triton.naive import TritonSource
+from headrace.targets.triton.tuned import PLAIN
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "kernel"))
 from test_kernel_visible_keys import CAUSAL, LOWEST, MASKS, with_mask
@@ -88,6 +91,20 @@ def test_bits_are_those_of_all_keys(
         np.testing.assert_array_equal(some, every)
 
 
+@pytest.mark.parametrize("mask", ["causal", "window", "distance", "late"])
+def test_values_of_known_sizes(mask: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _small(monkeypatch)
+    text = _sample(with_mask(CAUSAL, mask, "-inf"), {}).text
+    text = re.sub(r"\btokens\b", "45", text.replace(" dims(tokens)", ""))
+    sample = _sample(text, {}, 1e-2)
+    buffers = sample.buffers()
+    expected = sample.expected(buffers)
+    from interpret import run
+
+    run(sample.kernel, buffers, {}, _source)
+    assert_close(sample, buffers, expected)
+
+
 @pytest.mark.parametrize("value", [0.0, 1e30, -np.inf, np.nan])
 @pytest.mark.parametrize("hidden", ["-inf", LOWEST])
 def test_odd_scores_are_those_of_all_keys(
@@ -150,7 +167,7 @@ def test_a_mask_that_is_read_hides_nothing_by_itself(monkeypatch: pytest.MonkeyP
 def test_tiles_that_all_rows_see_have_no_mask() -> None:
     source = _source("k", _sample(CAUSAL, _SIZES).kernel)
     runs = source.text.split("for start in")[1:]
-    assert [" <= " in run for run in runs] == [False, True]
+    assert ["tl.minimum(" in run for run in runs] == [False, True]
 
 
 @pytest.mark.parametrize(("text", "first"), [(CAUSAL, 32), (MASKED, 0)])
@@ -167,3 +184,59 @@ def test_rows_that_meet_most_keys_come_first(
     run(sample.kernel, buffers, sample.dims, lambda *_: source)
     written = (buffers[-1].reshape(45, -1).astype(np.float32) != -9).any(1)
     assert list(np.flatnonzero(written)) == list(range(first, min(first + 16, 45)))
+
+
+_FULL = CAUSAL.replace("24", "32").replace("20", "16")
+_HOW = replace(PLAIN, descriptors=True)
+_DESCRIBED = attention.AttentionTiles(16, 16, 4, 2, described=True, together=True)
+
+
+def _described(name: str, kernel: Kernel) -> TritonSource:
+    source = attention.generate(name, kernel, how=_HOW, tiles=_DESCRIBED)
+    assert source is not None and len(source.tensor_maps) == 2
+    return source
+
+
+@pytest.mark.parametrize("batches", [False, True], ids=["heads", "batches"])
+@pytest.mark.parametrize("mask", ["causal", "past", "window"])
+def test_values_of_keys_that_come_by_descriptors(mask: str, batches: bool) -> None:
+    """Batches one behind the other: a tile at the end of one would go on in the next."""
+    from interpret import run
+
+    text = with_mask(_FULL, mask, "-inf")
+    if batches:
+        for name, heads in (("q", 4), ("k", 2), ("v", 2), ("y", 4)):
+            text = re.sub(
+                rf"{name} : bf16\[([^,]*), {heads}, (\d+)\]",
+                rf"{name} : bf16[{heads}, \1, \2]",
+                text,
+            )
+        text = text.replace("[%d1, %d0, ", "[%d0, %d1, ")
+        text = text.replace("[%d2, %d0 floordiv 2,", "[%d0 floordiv 2, %d2,")
+        text = text.replace("[%r0, %d0 floordiv 2,", "[%d0 floordiv 2, %r0,")
+    sample = _sample(text, _SIZES, 1e-2)
+    buffers = sample.buffers()
+    expected = sample.expected(buffers)
+    run(sample.kernel, buffers, sample.dims, _described)
+    assert_close(sample, buffers, expected)
+    loads = [
+        line for line in _described("k", sample.kernel).text.splitlines() if ".load([" in line
+    ]
+    # Where they stand head by head, only whole tiles come by descriptors.
+    edges = 3 if mask == "window" else 2
+    assert len(loads) == (2 if batches else 2 * edges)
+
+
+def test_older_architectures_have_no_descriptors() -> None:
+    source = attention.generate("k", _sample(_FULL, _SIZES).kernel, tiles=_DESCRIBED)
+    assert source is not None and not source.tensor_maps
+
+
+@needs_triton
+def test_descriptors_are_those_that_the_compiler_wants() -> None:
+    """`compile_source` holds boxes and orders against what it was told."""
+    wide = _sample(CAUSAL.replace("24", "128").replace("20", "64"), _SIZES).kernel
+    tiles = replace(_DESCRIBED, rows=64, keys=64)
+    source = attention.generate("k", wide, how=_HOW, tiles=tiles)
+    assert source is not None and [m.box for m in source.tensor_maps] == [(64, 64), (64, 64)]
+    assert "tensor" in compile_source(source, "cuda", 90, 32).assembly

@@ -23,8 +23,11 @@ from headrace.plan.problem import Problem
 from headrace.plan.residency import Choice, Way
 from headrace.plan.streaming import events_of
 
-_DEPTHS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-"""Units that a ring holds beside the least."""
+_DEPTHS = (0, 0.5, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+"""Units that a ring holds beside the least. Where two largest are more than that, half of one makes
+room for them: BERT-base at 50 % through Vulkan, 14 MB, brings 138 MB a step instead of 145."""
+
+_PAGE_BYTES = 4096
 
 _LARGE = 1.05  # times the middle unit: worth levels of its own before it
 _MOST_EXTRA = 16
@@ -99,7 +102,11 @@ class Levels:
             return (least,)
         unit, most = sizes[len(sizes) // 2], sum(sizes) // 2
         small = {2 * sizes[len(sizes) * share // 4] for share in range(1, 4)}
-        deep = (least + depth * unit for depth in _DEPTHS if not depth or depth * unit <= most)
+        deep = (
+            least + int(depth * unit) // _PAGE_BYTES * _PAGE_BYTES
+            for depth in _DEPTHS
+            if not depth or depth * unit <= most
+        )
         return (*sorted(ring for ring in small if ring < least), *deep)
 
     def choose(self, allowed_bytes: int) -> tuple[Level, Schedule]:

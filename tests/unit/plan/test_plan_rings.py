@@ -8,7 +8,7 @@ import plan_chains as chains
 import pytest
 from plan_checks import check_plan
 
-from headrace.plan import planner
+from headrace.plan import levels, planner
 from headrace.plan.cost import Concurrency
 from headrace.plan.model import PlannedDispatch
 from headrace.plan.profile import Profile
@@ -116,3 +116,17 @@ def test_weights_whose_slices_cost_most_stay_before_others():
     streamed = {sum(f.offset_bytes >= s for s in starts) - 1 for f in plan.fetches}
     assert streamed and not any(weight % 2 for weight in streamed)
     assert plan.prediction.stall_ns < prepared.compute_ns // 10
+
+
+def test_a_ring_of_two_largest_lets_these_stream_one_behind_the_other(monkeypatch):
+    """Like BERT-base: the least ring is for neighbours of 4 and 6 MB, and those of 6 stream."""
+    module = layers_of([(4, 4, 6)[n % 3] * MB for n in range(72)], operations=500_000_000)
+    budget = sum(segment.size_bytes for segment in module.segments) // 2
+    prepared = prepare(module)
+    plan = prepared.plan(budget)
+    check_plan(module, plan, budget)
+    assert plan.ring_bytes == 12 * MB
+    monkeypatch.setattr(levels, "_DEPTHS", (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32))
+    before = prepare(module).plan(budget)
+    assert plan.prediction.step_ns < 0.98 * before.prediction.step_ns
+    assert plan.prediction.streamed_bytes < before.prediction.streamed_bytes

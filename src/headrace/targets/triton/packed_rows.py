@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from headrace.base.exponent_codes import ESCAPE, MOST_ESCAPES, NOWHERE
-from headrace.base.symbols import ONE
+from headrace.base.symbols import ONE, ZERO, Expr
 from headrace.kernel.description import Kernel, Load, Operand, Phase
 from headrace.kernel.lanes.machine import Value
 from headrace.kernel.lanes.scalar import Scalar
@@ -48,7 +48,7 @@ def packed_load(kernel: Kernel, phase: Phase) -> Load | None:
     return load if whole and is_contiguous(operand, load.index, axis.name) else None
 
 
-def read_in_words(kernel: Kernel, phase: Phase, packed: Load) -> dict[int, int] | None:
+def read_in_words(kernel: Kernel, phase: Phase, packed: Load) -> dict[int, Expr] | None:
     """Where to read what stands beside a packed weight of bf16 four elements at a time: the first
     element by operand. None where not all can be read so."""
     (axis,) = phase.reduction_axes
@@ -56,7 +56,7 @@ def read_in_words(kernel: Kernel, phase: Phase, packed: Load) -> dict[int, int] 
         return None
     origin = {a.name: 0 for a in kernel.outer if a.size == ONE} | {axis.name: 0}
     loads = [o for o in phase.body if isinstance(o, Load)]
-    found: dict[int, int] = {}
+    found: dict[int, Expr] = {}
     for load in loads:
         if load is packed or not any(axis.name in i.names for i in load.index):
             continue
@@ -67,9 +67,9 @@ def read_in_words(kernel: Kernel, phase: Phase, packed: Load) -> dict[int, int] 
         along = is_contiguous(operand, load.index, axis.name)
         if not (plain and alone and along and operand.dtype.name == "bf16"):
             return None
-        if not first.is_constant or first.value % 4:
+        if not first.names <= set(kernel.dims) or first % 4 != ZERO:
             return None
-        found[load.operand] = first.value
+        found[load.operand] = first
     return found
 
 
@@ -109,7 +109,7 @@ class PackedRow:
         first: Text,
         edge: str | None,
         bind: Callable[[Value], None],
-        beside: Mapping[int, int] | None,
+        beside: Mapping[int, str] | None,
     ) -> None:
         """Writes where blocks begin.
 
@@ -118,7 +118,7 @@ class PackedRow:
             first: offset of each row's first element.
             edge: where a row is inside, if not all are.
             bind: makes the axis that is summed over stand for positions in a block.
-            beside: `read_in_words`.
+            beside: `read_in_words`, as text.
         """
         codes = operand.layout.codes
         assert codes is not None

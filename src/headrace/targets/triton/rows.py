@@ -355,12 +355,16 @@ class _RowLowering(TileLowering):
 
     def _packed_row(self, phase: Phase, load: Load) -> PackedRow:
         writer, operand = self.writer, self.kernel.operands[load.operand]
-        axes, beside = phase.reduction_axes, read_in_words(self.kernel, phase, load)
+        axes = phase.reduction_axes
         self._bind(axes, self.indices.constant(0))
         first: Text = self._elements(operand, load.index)[0].handle
         if first.block != 1:
             spread = f"tl.broadcast_to({first.name}, ({self.schedule.rows}, 1))"
             first = writer.define(spread, block=1)
+        beside = read_in_words(self.kernel, phase, load)
+        texts: dict[int, str] | None = None
+        if beside is not None:
+            texts = {n: self.indices.value(place).handle.name for n, place in beside.items()}
         return PackedRow(
             writer,
             load.operand,
@@ -368,7 +372,7 @@ class _RowLowering(TileLowering):
             first,
             self.edge,
             lambda line: self._bind(axes, line),
-            beside,
+            texts,
         )
 
     def _folded(self, phase: Phase, reduction: Reduction) -> list[Scalar]:

@@ -204,6 +204,32 @@ def test_one_row_meets_escapes_of_all_kinds_in_runs_of_any_length(dtype, beside,
     assert (np.abs(buffers[2] - expected)[finite] <= 1e-5 * size[finite]).all()
 
 
+@needs_interpreter
+@pytest.mark.filterwarnings("ignore")
+def test_the_one_row_may_be_the_last_of_many() -> None:
+    from interpret import run
+
+    text = print_kernel(product("bf16", 1)).replace(f"x : bf16[1, {K}]", f"x : bf16[n, {K}]")
+    text = text.replace("load x[%d0, ", "load x[(%d0 + n) - 1, ").replace(
+        ") {", ") dims(n) {", 1
+    )
+    kernel = parse_kernel(text)
+    _, alone, _, buffers = both("bf16", 1)
+    other = packed(kernel, alone.operands[1].layout.codes)
+    inputs = np.random.default_rng(7).standard_normal((3, K)).astype(buffers[0].dtype)
+    many = [inputs.reshape(-1), buffers[1], buffers[2].copy()]
+    buffers[0][:] = inputs[2]
+
+    def generate(name: str, kernel: Kernel):
+        made = rows.generate(name, kernel)
+        assert made is not None and "tl.uint64" in made.text
+        return made
+
+    run(other, many, {"n": 3}, generate)
+    run(alone, buffers, {}, generate)
+    assert many[2].tobytes() == buffers[2].tobytes()
+
+
 @pytest.mark.parametrize("rows", [8, 64, 128, 4096])
 def test_a_packed_weight_is_unpacked_once_for_all_rows_that_are_few(rows) -> None:
     kernel = parse_kernel(print_kernel(product("bf16", "n", 512)).replace(f"{N}", "4096"))

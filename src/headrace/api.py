@@ -75,7 +75,8 @@ def compile(
             mapping of several, each an entry function of the name it stands under. Entries
             share weights that are equal by content, and one budget.
         output: the file to write; it appears whole or not at all.
-        targets: `cpu[:native|x86-64-v3|generic]`, `cuda:sm_90`, `vulkan`, ...
+        targets: `cpu[:native|x86-64-v3|generic]`, `cuda` (every architecture), `cuda:sm_90`,
+            `cuda:native` (the GPU here), `vulkan`; `rocm` is compiled only, nothing here runs it.
         level: 0 as written, 2 everything.
         numerics: `exact` adds in the order that `docs/numerics.md` says, for more time.
         precision: `tf32` multiplies f32 on tensor cores, where of each factor ten bits of the
@@ -234,8 +235,9 @@ def compile_cached(model: Path, device: str, progress: Progress | None = None) -
     if not model.is_file():
         raise error("HR0202", "there is no such model file", at=str(model))
     from headrace.model_cache import compiled_once
+    from headrace.targets.table import for_device
 
-    target = device.partition(":")[0]
+    target = for_device(device.partition(":")[0])
 
     def compile_to(path: Path) -> None:
         _compile(

@@ -32,6 +32,7 @@ from headrace.importers.onnx.strings.split import split_at_strings
 from headrace.importers.onnx.structures import gathered, is_structured
 from headrace.runtime.module import Module
 from headrace.runtime.report import Report
+from headrace.targets.table import for_device
 
 _DEVICES = {"CPU": "cpu", "CUDA": "cuda", "VULKAN": "vulkan"}
 _DATA_DECIDES = ("HR1204", "HR1205", "HR1206")
@@ -193,7 +194,7 @@ class HeadraceRep(BackendRep):
         folder = tempfile.mkdtemp(prefix="headrace-backend-")
         try:
             path = Path(folder) / "model.hrx"
-            api.compile(imported, path, targets=(self._device,), jobs=1)
+            api.compile(imported, path, targets=(for_device(self._device),), jobs=1)
             module = api.load(path, self._device, **self._options)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)

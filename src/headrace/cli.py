@@ -99,6 +99,7 @@ def compile_command(
     its ENTRY, or by its file's name: headrace compile prefill=a.onnx decode=b.onnx -o c.hrx
     """
     from headrace import api
+    from headrace.targets.table import compiled_only
 
     model = given_models(models)
     pairs = {given: output for given, _, output in (a.partition("=") for a in aliases)}
@@ -139,6 +140,8 @@ def compile_command(
         click.echo(json.dumps({"path": str(made), "size_bytes": size}))
     else:
         click.echo(f"{made}: {_bytes(size)}")
+        for name in compiled_only(targets):
+            click.echo(f"note: {name} is compiled only: nothing here runs it", err=True)
 
 
 @cli.command()
@@ -205,6 +208,8 @@ def run(
                 outputs = module(**arrays, function=function)
         if trace is not None and traced is not None:
             traced.save(trace)
+        for warning in module.warnings():
+            click.echo(f"warning: {warning}", err=True)
         named = dict(outputs.items())
         if output is not None:
             _save(output, named)

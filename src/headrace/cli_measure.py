@@ -157,7 +157,7 @@ def compare(
     "--target",
     default="cpu",
     show_default=True,
-    help="cpu[:native|x86-64-v3|generic] or cuda[:sm_80|sm_90], whose device is opened.",
+    help="cpu[:native|x86-64-v3|generic] or cuda[:native|sm_80|sm_90], whose device is opened.",
 )
 @DIMS
 @THREADS

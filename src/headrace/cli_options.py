@@ -43,7 +43,8 @@ TARGETS = click.option(
     multiple=True,
     default=("cpu",),
     show_default=True,
-    help="What to compile for: cpu[:native|x86-64-v3|generic], cuda, rocm, vulkan.",
+    help="What to compile for: cpu[:native|x86-64-v3|generic], "
+    "cuda[:native|sm_80|sm_90], rocm (compiled only), vulkan.",
 )
 LEVEL = click.option(
     "-O", "level", type=click.IntRange(0, 2), default=2, show_default=True, help="Optimisation."

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.api import Described
 from headrace.plan.budget import format_bytes
+from headrace.targets.table import compiled_only
 
 if TYPE_CHECKING:
     from headrace.artifact import schema
@@ -257,9 +258,11 @@ def _artifact_lines(data: Mapping[str, Any]) -> list[str]:
         lines.append(f"  dimension {d['name']}: {d['minimum']}..{top}")
     for program in data["programs"]:
         families = ", ".join(f"{n} {k}" for k, n in program["families"].items())
+        unrun = compiled_only(program["variants"])
+        variants = [f"{v} (compiled only)" if v in unrun else v for v in program["variants"]]
         lines.append(
             f"  {program['device_class']}: {program['executables']} executables for"
-            f" {', '.join(program['variants'])}; {format_bytes(program['code_bytes'])} of code"
+            f" {', '.join(variants)}; {format_bytes(program['code_bytes'])} of code"
             f" ({families})"
         )
         for function in program["functions"]:

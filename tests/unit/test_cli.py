@@ -600,3 +600,32 @@ def test_interrupting_a_long_run(tmp_path: Path) -> None:
     assert (out, err.strip()) == ("", "interrupted")
     assert list(folder.iterdir()) == []
     assert waited < 20, "a step takes milliseconds; this ran on"
+
+
+_NEGATE = """func.func @main(%x: tensor<8xf32>) -> tensor<8xf32> {
+  %y = stablehlo.negate %x : tensor<8xf32>
+  return %y : tensor<8xf32>
+}
+"""
+
+
+def test_what_nothing_runs_is_said(headrace: Command) -> None:
+    pytest.importorskip("triton")
+    Path("m.mlir").write_text(_NEGATE)
+    done = headrace("compile", "m.mlir", "--target", "rocm:gfx942", "--target", "cuda")
+    assert done.status == 0
+    assert "note: rocm:gfx942 is compiled only" in done.err and "cuda is" not in done.err
+    text = headrace("inspect", "m.hrx").out
+    assert "cuda:sm_80, cuda:sm_90, rocm:gfx942 (compiled only)" in text
+
+
+def test_needless_streaming_is_warned_of(
+    headrace: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headrace.runtime.module import Module
+
+    Path("m.mlir").write_text(_NEGATE)
+    assert "warning" not in headrace("run", "m.mlir", "--input", "random").err
+    monkeypatch.setattr(Module, "warnings", lambda self: ("weights stream",))
+    done = headrace("run", "m.mlir", "--input", "random")
+    assert done.status == 0 and done.err.splitlines()[-1] == "warning: weights stream"

@@ -96,7 +96,7 @@ def test_who_cannot_says_so(model: Path, tmp_path: Path) -> None:
 
 def test_a_precision_is_said_in_kernels_and_the_file(model: Path, tmp_path: Path) -> None:
     pytest.importorskip("triton")
-    text = api.compile_to_text(model, "hal", targets=("cuda",), precision="tf32")
+    text = api.compile_to_text(model, "hal", targets=("cuda:sm_90",), precision="tf32")
     assert text.count("precision(tf32)") == 1
     path = tmp_path / "t.hrx"
     arguments = [

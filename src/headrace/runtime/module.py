@@ -367,6 +367,10 @@ class Module:
             ),
         )
 
+    def warnings(self) -> tuple[str, ...]:
+        """What the last step's plan costs without need: weights stream that would fit."""
+        return self._fits_after_all(self._plan_last())
+
     def _fits_after_all(self, plan: Plan) -> tuple[str, ...]:
         """A word where weights stream although all of them have room."""
         if not plan.fetches or self.device.properties.weights_in_place:

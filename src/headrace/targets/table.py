@@ -17,9 +17,15 @@ _ROWS: dict[str, str] = {
 }
 """Name before the colon -> `module:function`, called with the whole spelling."""
 
+_SEVERAL: dict[str, tuple[str, ...]] = {"cuda": ("cuda:sm_80", "cuda:sm_90")}
+"""What a plain name stands for in a file; any other one is one target."""
+
+_COMPILED_ONLY = ("rocm",)
+"""No driver here runs their code."""
+
 _OPTIONS: dict[str, str] = {
     "cpu": "native, x86-64-v3 or generic",
-    "cuda": "sm_90 and the like",
+    "cuda": "native, sm_80 or sm_90",
     "rocm": "gfx942 and the like",
     "vulkan": "1.3",
 }
@@ -45,6 +51,8 @@ def target(spelled: str) -> Target:
 def chosen_targets(names: Sequence[str], numerics: str, precision: str) -> tuple[Target, ...]:
     """The targets that a compilation is for, each once, with the numerics asked for.
 
+    `cuda` alone stands for every architecture: a file's code runs on any of them.
+
     Raises:
         HeadraceError HR0105: none is named; HR0112: one is not known; HR0113, HR0123: one
             has no such numerics or precision; HR0114, HR0122: there are none.
@@ -57,7 +65,9 @@ def chosen_targets(names: Sequence[str], numerics: str, precision: str) -> tuple
         raise error("HR0122", f"there is no precision '{precision}'", helps=f"say {known}")
     if not names:
         raise error("HR0105", "no target is given", helps="pass --target cpu")
-    found = tuple(target(name).with_numerics(numerics) for name in dict.fromkeys(names))
+    spelled = [one for name in names for one in _SEVERAL.get(name, (name,))]
+    found = tuple(target(name).with_numerics(numerics) for name in dict.fromkeys(spelled))
+    found = tuple({t.name: t for t in found}.values())
     lacking = [f"'{t.name}'" for t in found if precision not in t.precisions]
     if lacking:
         raise error(
@@ -66,6 +76,20 @@ def chosen_targets(names: Sequence[str], numerics: str, precision: str) -> tuple
             helps="compile for cuda or rocm alone, or without --precision",
         )
     return found
+
+
+def compiled_only(names: Sequence[str]) -> list[str]:
+    """Those of the targets whose code nothing here runs."""
+    return [name for name in names if name.partition(":")[0] in _COMPILED_ONLY]
+
+
+def for_device(device: str) -> str:
+    """The target to compile for where the file is run here at once, on a device of this class.
+
+    Raises:
+        HeadraceError HR0124, HR0125: there is no GPU, or none that code is made for.
+    """
+    return target("cuda:native").name if device == "cuda" else device
 
 
 _LISTINGS: dict[str, str] = {

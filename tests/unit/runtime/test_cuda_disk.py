@@ -103,9 +103,12 @@ def test_a_report_says_where_nothing_needs_to_stream(mlp_path):
     with opened(mlp_path, FakeDevice(), "min") as module:
         module(X)
         assert "all of them would fit" in " ".join(module.report().notes)
+        assert "all of them would fit" in " ".join(module.warnings())
         module.weight_budget = "max"
         module(X)
         assert "would fit" not in " ".join(module.report().notes)
+        assert not module.warnings()
     with opened(mlp_path, FakeDevice(total_bytes=12 << 20), "min") as module:
         module(X)
+        assert not module.warnings()
         assert "would fit" not in " ".join(module.report().notes)

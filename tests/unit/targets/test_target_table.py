@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from headrace.base.errors import HeadraceError
-from headrace.targets.table import names, target
+from headrace.targets.table import chosen_targets, compiled_only, for_device, names, target
+from headrace.targets.triton import native
 
 
 @pytest.mark.parametrize(
@@ -26,6 +27,40 @@ def test_targets(spelled: str, name: str, device_class: str) -> None:
     found = target(spelled)
     assert (found.name, found.device_class) == (name, device_class)
     assert pickle.loads(pickle.dumps(found)).name == name
+
+
+def test_cuda_alone_stands_for_every_architecture() -> None:
+    found = chosen_targets(["cuda", "cpu", "cuda:sm_90"], "fast", "ieee")
+    assert [t.name for t in found] == ["cuda:sm_80", "cuda:sm_90", "cpu:x86-64-v3"]
+    assert [t.name for t in found[:2]] == [f"cuda:{a}" for a in native.CUDA_ARCHITECTURES]
+
+
+@pytest.mark.parametrize(
+    ("capability", "name"),
+    [((9, 0), "sm_90"), ((8, 0), "sm_80"), ((8, 6), "sm_80"), ((10, 0), ""), ((7, 5), "")],
+)
+def test_cuda_native_is_what_the_gpu_runs(
+    capability: tuple[int, int], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native, "_capability", lambda: capability)
+    if name:
+        assert target("cuda:native").name == for_device("cuda") == f"cuda:{name}"
+        (only,) = chosen_targets(["cuda:native", f"cuda:{name}"], "fast", "ieee")
+        assert only.name == f"cuda:{name}"
+    else:
+        with pytest.raises(HeadraceError, match=r"HR0125.*\n.*sm_80, sm_90"):
+            target("cuda:native")
+
+
+def test_cuda_native_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "_LIBRARY", "libnothing.so.1")
+    with pytest.raises(HeadraceError, match="HR0124"):
+        target("cuda:native")
+    assert for_device("vulkan") == "vulkan"
+
+
+def test_what_is_compiled_only() -> None:
+    assert compiled_only(["cpu", "rocm", "cuda", "rocm:gfx942"]) == ["rocm", "rocm:gfx942"]
 
 
 @pytest.mark.parametrize("spelled", ["tpu", "CPU", "", ":cpu"])

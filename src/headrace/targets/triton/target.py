@@ -23,10 +23,10 @@ from headrace.kernel.target import (
 from headrace.targets.tables import NO_TABLE, Problem, Table, Tables
 from headrace.targets.triton.compile import Binary, compile_source
 from headrace.targets.triton.naive import TritonSource
+from headrace.targets.triton.native import CUDA_ARCHITECTURES, native_architecture
 from headrace.targets.triton.tuned import How, tables
 from headrace.targets.triton.variants import problem, variants
 
-CUDA_ARCHITECTURES = ("sm_80", "sm_90")
 ROCM_ARCHITECTURES = ("gfx942",)
 _WARP_SIZE = {"cuda": 32, "rocm": 64}
 
@@ -179,17 +179,20 @@ def _identifier(name: str) -> str:
 
 
 def make(spelling: str) -> TritonTarget:
-    """The target a user spells `cuda`, `cuda:sm_90`, `rocm` or `rocm:gfx942`.
+    """The target a user spells `cuda`, `cuda:sm_90`, `cuda:native`, `rocm` or `rocm:gfx942`.
 
     Without an architecture: `sm_90` and `gfx942`.
 
     Raises:
-        HeadraceError HR0112: another name.
+        HeadraceError HR0112: another name; HR0124, HR0125: `native` without a GPU, or with
+            one that is too old or too new.
     """
     kind, _, architecture = spelling.partition(":")
+    if spelling == "cuda:native":
+        architecture = native_architecture()
     known = {"cuda": CUDA_ARCHITECTURES, "rocm": ROCM_ARCHITECTURES}.get(kind, ())
     if not known or architecture not in ("", *known):
-        spellings = [f"cuda:{a}" for a in CUDA_ARCHITECTURES]
+        spellings = [f"cuda:{a}" for a in ("native", *CUDA_ARCHITECTURES)]
         spellings += [f"rocm:{a}" for a in ROCM_ARCHITECTURES]
         raise error(
             "HR0112",

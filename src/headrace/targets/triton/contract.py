@@ -43,7 +43,7 @@ from headrace.targets.triton.descriptors import Matrix, matrix
 from headrace.targets.triton.erf import erf
 from headrace.targets.triton.naive import TritonSource
 from headrace.targets.triton.packed_tiles import PackedTile, packed_factor
-from headrace.targets.triton.schedule import Tiles, choose_tiles, packed_tiles
+from headrace.targets.triton.schedule import Tiles, choose_tiles, factor_bytes, packed_tiles
 from headrace.targets.triton.source import (
     OVERLAPS,
     TENSOR_CORE_NAMES,
@@ -413,6 +413,8 @@ def generate(
         if not how.descriptors:
             # Older architectures have less shared memory than a second tile under way needs.
             tiles = replace(tiles, programs=0, descriptors=False, parts=1)
+    if not how.descriptors:
+        tiles = tiles.within(how.shared_bytes, factor_bytes(found))
     if kept or not how.descriptors:
         tiles = replace(tiles, parts=1)
     if not tiles.descriptors:

@@ -61,6 +61,15 @@ class Tiles(Choice):
         deep = (self.rows + self.columns) * self.depth * factor_bytes
         return self.stages * deep + held
 
+    def within(self, most_bytes: int, factor_bytes: int) -> Tiles:
+        """The same tile with fewer stages, then less depth, until it takes no more shared memory."""
+        made = self
+        while made.shared_bytes(factor_bytes) > most_bytes and made.stages > 2:
+            made = replace(made, stages=made.stages - 1)
+        while made.shared_bytes(factor_bytes) > most_bytes and made.depth > 16:
+            made = replace(made, depth=made.depth // 2)
+        return made
+
     def programs_at_once(self, factor_bytes: int) -> int:
         """How many a multiprocessor has room for: 2048 threads, their registers, the memory."""
         shared = MOST_SHARED_BYTES // self.going_through(1).shared_bytes(factor_bytes)

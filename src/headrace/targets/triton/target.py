@@ -24,10 +24,14 @@ from headrace.targets.tables import NO_TABLE, Problem, Table, Tables
 from headrace.targets.triton.compile import Binary, compile_source
 from headrace.targets.triton.naive import TritonSource
 from headrace.targets.triton.native import CUDA_ARCHITECTURES, native_architecture
+from headrace.targets.triton.schedule import MOST_SHARED_BYTES
 from headrace.targets.triton.tuned import How, tables
 from headrace.targets.triton.variants import problem, variants
 
 ROCM_ARCHITECTURES = ("gfx942",)
+_SHARED_BYTES = {"sm_80": 163 << 10, "sm_90": MOST_SHARED_BYTES, "gfx942": 64 << 10}
+"""Of one program."""
+
 _WARP_SIZE = {"cuda": 32, "rocm": 64}
 
 
@@ -84,7 +88,8 @@ class TritonTarget:
 
     @property
     def _how(self) -> How:
-        return How(self.table, self.kind == "cuda" and int(self.architecture[3:]) >= 90)
+        newest = self.architecture == CUDA_ARCHITECTURES[-1]
+        return How(self.table, newest, _SHARED_BYTES[self.architecture])
 
     def with_table(self, table: Table) -> TritonTarget:
         """See `TunedTarget.with_table`."""

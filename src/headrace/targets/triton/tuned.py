@@ -33,10 +33,12 @@ class How:
         table: schedules that were measured.
         descriptors: the architecture brings tiles by descriptors (`descriptors.py`), and has
             clusters of programs.
+        shared_bytes: that one program may have.
     """
 
     table: Table = NO_TABLE
     descriptors: bool = False
+    shared_bytes: int = MOST_SHARED_BYTES
 
 
 PLAIN = How()

@@ -178,6 +178,21 @@ def test_descriptors_are_parameters_of_the_launch() -> None:
 
 
 @needs_triton
+@pytest.mark.parametrize(
+    ("name", "most_bytes"), [("cuda:sm_80", 163 << 10), ("rocm", 64 << 10)]
+)
+def test_others_have_less_shared_memory(name: str, most_bytes: int) -> None:
+    kernel = kernel_of(LARGE)
+    problem = TARGET.problem(kernel)
+    assert problem is not None
+    large = Tiles(128, 256, 64, 8, 4)
+    assert most_bytes < large.shared_bytes(2)
+    code = make(name).with_table(Table(((problem.key, large),))).translate("k", kernel)
+    (launch,) = code.specialisations[0].launches
+    assert 0 < launch.shared_bytes <= most_bytes
+
+
+@needs_triton
 def test_parts_of_a_depth_are_a_cluster() -> None:
     kernel = kernel_of(LARGE)
     problem = TARGET.problem(kernel)

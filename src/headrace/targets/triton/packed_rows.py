@@ -17,6 +17,7 @@ from typing import TypeAlias
 from headrace.base.exponent_codes import ESCAPE, MOST_ESCAPES, NOWHERE
 from headrace.base.symbols import ONE, ZERO, Expr
 from headrace.kernel.description import Kernel, Load, Operand, Phase
+from headrace.kernel.lanes.indices import Indices
 from headrace.kernel.lanes.machine import Value
 from headrace.kernel.lanes.scalar import Scalar
 from headrace.kernel.products import is_contiguous
@@ -109,7 +110,7 @@ class PackedRow:
         first: Text,
         edge: str | None,
         bind: Callable[[Value], None],
-        beside: Mapping[int, str] | None,
+        beside: Mapping[int, Expr] | None,
     ) -> None:
         """Writes where blocks begin.
 
@@ -118,13 +119,18 @@ class PackedRow:
             first: offset of each row's first element.
             edge: where a row is inside, if not all are.
             bind: makes the axis that is summed over stand for positions in a block.
-            beside: `read_in_words`, as text.
+            beside: `read_in_words`.
         """
         codes = operand.layout.codes
         assert codes is not None
         self._writer, self._number, self._edge, self._bind = writer, number, edge, bind
         self._codes, self._width = codes, operand.dtype.size_bytes
-        self._beside = beside
+        self._beside: dict[int, str] | None = None
+        if beside is not None:
+            indices = Indices(
+                writer, sorted({name for e in beside.values() for name in e.names})
+            )
+            self._beside = {n: indices.value(e).handle.name for n, e in beside.items()}
         block = (
             f"({first.name} // {codes.block}).to(tl.int64) * {codes.block_bytes(self._width)}"
         )

@@ -361,19 +361,12 @@ class _RowLowering(TileLowering):
         if first.block != 1:
             spread = f"tl.broadcast_to({first.name}, ({self.schedule.rows}, 1))"
             first = writer.define(spread, block=1)
-        beside = read_in_words(self.kernel, phase, load)
-        texts: dict[int, str] | None = None
-        if beside is not None:
-            texts = {n: self.indices.value(place).handle.name for n, place in beside.items()}
-        return PackedRow(
-            writer,
-            load.operand,
-            operand,
-            first,
-            self.edge,
-            lambda line: self._bind(axes, line),
-            texts,
-        )
+        beside, edge = read_in_words(self.kernel, phase, load), self.edge
+
+        def bind(line: Value) -> None:
+            self._bind(axes, line)
+
+        return PackedRow(writer, load.operand, operand, first, edge, bind, beside)
 
     def _folded(self, phase: Phase, reduction: Reduction) -> list[Scalar]:
         """The values of a run that are folded, over the whole tile."""

@@ -109,6 +109,11 @@ class Session:
         module = self.module
         state = self._open_state(executor, dims)
         plan = module.plan_for(executor.index, dims, self)
+        if module.memory_limit is not None:
+            kept = sum(module.artifact.module.segments[s].size_bytes for s in plan.resident)
+            if kept + plan.ring_bytes < module.weights.held_bytes:
+                # Weights that take less go first: the slab grows into what they leave.
+                module.weights.activate(plan)
         state.reserve(plan, exact=module.memory_limit is not None)
         device = module.device
         step = device.prepare(executor.function, plan, module.code, module.weights, state)

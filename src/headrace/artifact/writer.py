@@ -28,7 +28,7 @@ from headrace.artifact.container import (
     pack_module,
     pool_digest,
 )
-from headrace.artifact.pool import PoolLayout, pool_offset_bytes, storage_order
+from headrace.artifact.pool import PoolLayout, Reading, pool_offset_bytes, storage_order
 from headrace.artifact.schema import (
     DimensionRange,
     Module,
@@ -157,8 +157,13 @@ def _write(
     evaluate: Evaluate,
     progress: Progress | None,
 ) -> Module:
-    mapped = all(p.device_class == "cpu" for p in parts.programs)
-    pool = _PoolWriter(file, specs, evaluate, progress, mapped)
+    classes = {p.device_class for p in parts.programs}
+    reading: Reading = "both"
+    if "cpu" not in classes:
+        reading = "brought"
+    elif classes == {"cpu"}:
+        reading = "in place"
+    pool = _PoolWriter(file, specs, evaluate, progress, reading)
     weights = pool.write_all()
     segments = pool.segments()
     module = Module(
@@ -221,9 +226,8 @@ class _PoolWriter:
         specs: Sequence[WeightSpec],
         evaluate: Evaluate,
         progress: Progress | None,
-        mapped: bool,
+        reading: Reading,
     ) -> None:
-        """`mapped`: see `PoolLayout`."""
         self._specs = specs
         self._evaluate = evaluate
         self._progress = progress
@@ -233,7 +237,7 @@ class _PoolWriter:
         distinct = {self._key(s): s.size_bytes for s in specs}
         self._total = sum(distinct.values())
         self._done = 0
-        self._layout = PoolLayout(self._total, mapped)
+        self._layout = PoolLayout(self._total, reading)
         self.file_offset_bytes = pool_offset_bytes(self._total)
         self._segments = _SegmentHasher(self._layout)
         self._pages = WholePages(file, self.file_offset_bytes)

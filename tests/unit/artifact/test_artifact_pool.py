@@ -26,8 +26,8 @@ class Sized:
     uses: int = 1
 
 
-def lay_out(weights, mapped=False):
-    layout = PoolLayout(sum(w.size_bytes for w in weights), mapped)
+def lay_out(weights, reading="both"):
+    layout = PoolLayout(sum(w.size_bytes for w in weights), reading)
     offsets = {}
     for group in storage_order(weights):
         for i in group:
@@ -47,13 +47,13 @@ def random_weights(seed):
     return weights
 
 
-@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("reading", ["both", "in place", "brought"])
 @pytest.mark.parametrize("seed", range(20))
-def test_segments_cover_the_pool_and_borders_are_where_they_may_be(seed, mapped):
+def test_segments_cover_the_pool_and_borders_are_where_they_may_be(seed, reading):
     weights = random_weights(seed)
-    if mapped:
+    if reading != "both":
         weights = [replace(w, size_bytes=20 * w.size_bytes) for w in weights]
-    offsets, spans = lay_out(weights, mapped)
+    offsets, spans = lay_out(weights, reading)
     end = 0
     for span in spans:
         assert span.offset_bytes == end and span.size_bytes % 4096 == 0 < span.size_bytes
@@ -136,16 +136,18 @@ def test_large_pools_lie_on_huge_pages() -> None:
     assert pool_offset_bytes(100 << 20) == 4096
 
 
-@pytest.mark.parametrize(("mapped", "shared"), [(True, 0), (False, 15)])
-def test_layers_of_half_a_huge_page_share_none_where_the_file_is_mapped(mapped, shared) -> None:
+@pytest.mark.parametrize(("reading", "shared"), [("in place", 0), ("both", 15)])
+def test_layers_of_half_a_huge_page_share_none_where_the_file_is_mapped(
+    reading, shared
+) -> None:
     """GPT-2's: its four products are 3.375, 1.125, 4.5 and 4.5 pages."""
     eighth = 1 << 18
     layer = [Sized(27 * eighth, 3 << 17), Sized(9 * eighth, 3 << 16)]
     layer += [Sized(36 * eighth, 3 << 17), Sized(36 * eighth, 3 << 18)]
-    _, spans = lay_out([*layer * 12, Sized(296 << 20, 1 << 20)], mapped)
+    _, spans = lay_out([*layer * 12, Sized(296 << 20, 1 << 20)], reading)
     assert sum(s.offset_bytes % (2 << 20) > 0 for s in spans) == shared
     sizes = sorted(s.size_bytes for s in spans[:60])
-    target = segment_target_bytes(sum(s.size_bytes for s in spans), mapped)
+    target = segment_target_bytes(sum(s.size_bytes for s in spans), reading == "in place")
     assert sizes[-1] <= target + (2 << 20) and sizes[2] >= target // 2
 
 
@@ -165,3 +167,26 @@ def test_what_many_commands_read_stands_with_the_small_ones() -> None:
     weights = [Sized(64 << 20, 1 << 20), Sized(1 << 20, uses=32), Sized(1 << 20, uses=2)]
     weights.append(Sized(64 << 20, 1 << 20))
     assert storage_order(weights) == ([1], [0, 2, 3])
+
+
+@pytest.mark.parametrize("reading", ["both", "brought"])
+def test_what_is_brought_has_no_padding(reading) -> None:
+    weights = [Sized((9 << 20) + 4096 * n, 4096) for n in range(1, 120)]
+    _, spans = lay_out(weights, reading)
+    padding = sum(s.size_bytes for s in spans) - sum(w.size_bytes for w in weights)
+    assert padding == 0 if reading == "brought" else padding > 1 << 20
+
+
+def test_of_large_models_that_are_brought_two_fifths_stand_in_smaller_segments() -> None:
+    """A decoder's layer: 96, 32, 86, 86 MiB; the last is cut in pieces of 2.7 MiB, too coarsely."""
+    layer = [Sized(96 << 20, 1 << 13), Sized(32 << 20, 1 << 14), Sized(86 << 20, 1 << 13)]
+    layer += [Sized(86 << 20, 1 << 14), Sized(86 << 20, 11 << 18)]
+    _, spans = lay_out(layer * 4, "brought")
+    assert max(s.size_bytes for s in spans) == 16 << 20
+    small = [s for s in spans if s.size_bytes <= 10 << 20]
+    share = sum(s.size_bytes for s in small) / sum(w.size_bytes for w in layer * 4)
+    assert 0.25 < share < 0.45
+    assert sum(s.size_bytes >= 8 << 20 for s in small) > 0.9 * len(small)
+    # One that fits into a large one is not cut.
+    _, whole = lay_out([Sized(15 << 20, 1 << 13)] * 80, "brought")
+    assert {s.size_bytes for s in whole} == {15 << 20}

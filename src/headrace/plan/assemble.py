@@ -262,6 +262,7 @@ class _Assembly:
                         end_of(transfer.last),
                         after,
                         previous,
+                        transfer.at_begin,
                     )
                 )
         return found

@@ -28,11 +28,14 @@ class Concurrency:
             come later it runs after them.
         steps_end_whole: a step begins when all that the one before brought for it is there,
             as a graph does whose end brings it.
+        between_steps_ns: from when the outputs of a step are there until the next one may
+            bring weights.
     """
 
     slots: Mapping[tuple[int, str], int] = field(default_factory=dict[tuple[int, str], int])
     branches: bool = True
     steps_end_whole: bool = False
+    between_steps_ns: int = 0
 
 
 class PartTimes:
@@ -45,7 +48,7 @@ class PartTimes:
     Attributes:
         slots: workgroups that run at once, by step; 0 where time grows with the workgroups,
             and parts run one after another.
-        branches, steps_end_whole: see `Concurrency`.
+        branches, steps_end_whole, between_steps_ns: see `Concurrency`.
         branch_ns: what a slice costs that runs beside another.
     """
 
@@ -59,6 +62,7 @@ class PartTimes:
         """`launch_ns` is the profile's overhead."""
         self.branches = concurrency.branches
         self.steps_end_whole = concurrency.steps_end_whole
+        self.between_steps_ns = concurrency.between_steps_ns
         self.branch_ns = _BRANCH_NS if concurrency.branches else 0
         self._times = times_ns
         self._launch_ns = launch_ns
@@ -152,7 +156,8 @@ class Transfer:
     """One unit brought once: needed at event `first`, last read at event `last`.
 
     `after` is the event of this step after which its place in the ring is free (-1 from
-    the start), `previous` the one of the step before (-1 for none).
+    the start), `previous` the one of the step before (-1 for none). `at_begin`: it is brought
+    when its own step begins, not before.
     """
 
     unit: int
@@ -162,6 +167,7 @@ class Transfer:
     offset_bytes: int = 0
     after: int = -1
     previous: int = -1
+    at_begin: bool = False
 
 
 @dataclass(frozen=True)
@@ -170,6 +176,19 @@ class Timing:
 
     step_ns: int
     stall_ns: int
+
+
+@dataclass
+class Waits:
+    """Where the two timelines of a steady step wait for one another, in ns.
+
+    Attributes:
+        computing: by event, for weights.
+        link: by transfer, for its place in the ring.
+    """
+
+    computing: dict[int, int] = field(default_factory=dict[int, int])
+    link: dict[int, int] = field(default_factory=dict[int, int])
 
 
 def transfer_ns(size_bytes: int, profile: Profile) -> int:
@@ -182,14 +201,15 @@ def simulate(
     transfers: Sequence[Transfer],
     profile: Profile,
     compute_ns: int,
-    branches: bool = True,
-    steps_end_whole: bool = False,
+    concurrency: Concurrency | PartTimes,
+    waits: Waits | None = None,
 ) -> Timing:
     """Runs the two timelines until two steps take the same time.
 
     Args:
         compute_ns: of a step with every weight there.
-        branches, steps_end_whole: see `Concurrency`.
+        concurrency: all of it but the slots.
+        waits: takes those of the last step.
 
     The link brings transfers in order, each when the one before has arrived and its
     place is free; an event begins when the one before has ended and its units are there.
@@ -198,19 +218,21 @@ def simulate(
     if not transfers:
         return Timing(compute_ns, 0)
     overhead_ns, link_bytes_per_s = profile.fetch_overhead_ns, profile.link_bytes_per_s
+    branches, between_ns = concurrency.branches, concurrency.between_steps_ns
     several_runs = events[-1].run != events[0].run
+    ends_whole = concurrency.steps_end_whole and not several_runs
     # Both lines are played some times over: what an event needs is looked up once.
-    opening: dict[int, list[tuple[int, int, int]]] = {}
-    heads: list[tuple[int, int]] = []
+    opening: dict[int, list[tuple[int, int, int, int]]] = {}
+    heads: list[tuple[int, int, int]] = []
     busy = 0
-    for transfer in transfers:
+    for number, transfer in enumerate(transfers):
         time = overhead_ns + int(transfer.size_bytes * 1e9 / link_bytes_per_s)
         busy += time
-        if steps_end_whole and not several_runs and transfer.after < 0:
-            heads.append((time, transfer.previous))
+        if ends_whole and transfer.after < 0 and not transfer.at_begin:
+            heads.append((time, transfer.previous, number))
             continue
         arrivals = opening.setdefault(transfer.first, [])
-        arrivals.append((time, transfer.after, transfer.previous))
+        arrivals.append((time, transfer.after, transfer.previous, number))
     shared = compute_ns + int(busy * profile.contention)
     line = [
         (opening.get(n, ()), e.head_ns, e.using_ns, e.trailing_ns, e.together_ns, e.open_ns)
@@ -226,20 +248,27 @@ def simulate(
     last_period = -1
     for _ in range(_MOST_STEPS):
         before, released = released, [0] * len(events)
+        if waits is not None:
+            waits.computing.clear()
+            waits.link.clear()
         for index, (arrivals, head, using, trailing, together, opens) in enumerate(line):
             if several_runs and index in begins_run and link < now:
                 link = now
             there = 0
-            for time, after, previous in arrivals:
+            for time, after, previous, number in arrivals:
                 if after >= 0:
                     free = released[after]
                 else:
                     free = before[previous] if previous >= 0 else 0
                 if link < free:
+                    if waits is not None:
+                        waits.link[number] = free - link
                     link = free
                 there = link = link + time
             if not head:
                 if now < there:
+                    if waits is not None:
+                        waits.computing[index] = there - now
                     now = there
                 now += using
                 released[index] = now
@@ -251,14 +280,25 @@ def simulate(
                     launch = now - together
                 else:
                     # The part runs beside those before it, from when its weights are there.
-                    now = max(now, launch + together, max(launch, there) + head)
+                    alone = max(now, launch + together)
+                    now = max(alone, max(launch, there) + head)
+                    if waits is not None and now > alone:
+                        waits.computing[index] = now - alone
                 released[index] = now + max(0, using - head)
                 now += using + trailing - head
             if opens >= 0:
                 launch = group = now - opens
-        for time, previous in heads:
-            link = max(link, released[previous] if previous >= 0 else 0) + time
-            now = max(now, link)
+        ready = now
+        for time, previous, number in heads:
+            free = released[previous] if previous >= 0 else 0
+            if waits is not None and link < free:
+                waits.link[number] = free - link
+            link = max(link, free) + time
+        if ends_whole:
+            # What is left of the head comes when the next step has begun. Its launches' times
+            # have their part of what lies between steps.
+            now = max(link, ready)
+            link = max(link, ready + between_ns)
         period = now - begin
         begin = now
         if period == last_period:

@@ -46,6 +46,7 @@ class Fetch:
             the step before* after which its place is free; -1 where nothing of that step
             ever stood there. Fetches are issued in order, those of a step after all of
             the step before.
+        at_begin: it is issued when its step begins, not before.
     """
 
     segment: int
@@ -56,6 +57,7 @@ class Fetch:
     released_after: int
     issue_after: int
     previous_issue_after: int = -1
+    at_begin: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ must stay at every budget (small weights read beside nearly everything, what cop
 read), the two largest units that stream (one in use, one arriving; more where a launch
 that cannot be cut reads more at once), and the rows. One byte less is refused.
 
-**More budget is never slower and never brings more bytes**: see `levels`.
+**More budget is never slower and never brings more bytes**: see `levels` and `search`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from headrace.plan.model import Plan
 from headrace.plan.problem import Problem
 from headrace.plan.profile import Profile
 from headrace.plan.residency import Choice
+from headrace.plan.search import choose
 from headrace.plan.steps import flatten
 from headrace.plan.streaming import analyse
 
@@ -165,7 +166,7 @@ class Prepared(Problem):
                     ),
                     helps="raise the memory limit, or make the batch smaller",
                 )
-        level, schedule = self.levels.choose(allowed)
+        level, schedule = choose(self.levels, allowed)
         resident = self._resident(level, allowed)
         return assemble(self, budget_bytes, level.ring_bytes, schedule, resident)
 

@@ -15,6 +15,7 @@ from runtime_programs import accumulator, doubling_loop, table_lookup
 
 from headrace.artifact.reader import open_artifact
 from headrace.base.errors import HeadraceError
+from headrace.plan import search
 from headrace.plan.profile import Profile
 from headrace.runtime.drivers.cuda_calls import CudaCalls, load_bindings
 from headrace.runtime.drivers.cuda_cubin import required_threads
@@ -54,6 +55,26 @@ def test_all_budgets_give_the_same_bits_in_any_order_of_copies(
     # Slices of a launch run beside one another.
     assert any(getattr(c, "together_ns", 0) for c in commands)
     assert all(f == found["max"] for f in found.values())
+
+
+@pytest.mark.parametrize("copies_first", [True, False])
+def test_a_step_may_bring_the_last_of_its_head_itself(mlp_path, copies_first, monkeypatch):
+    monkeypatch.setattr(search, "_WORTH", 2.0)
+    model = Mlp(WIDTHS)
+    random = np.random.default_rng(1)
+    device = FakeDevice(copies_first=copies_first)
+    with opened(mlp_path, device, SLOW, weight_budget="max") as module:
+        for budget in ("70%", "min", "50%", "70%"):
+            module.weight_budget = budget
+            for batch in (1, 3, 3, 1, 1):
+                x = random.standard_normal((batch, 1024)).astype(np.float32)
+                assert np.allclose(np.array(module(x)[0]), model(x), atol=1e-3)
+            plan = module.plan({"batch": 1})
+            assert sum(f.at_begin for f in plan.fetches) == 1
+            before = device.fake.copied_bytes
+            module(x)
+            streamed = sum(f.size_bytes for f in plan.fetches)
+            assert device.fake.copied_bytes - before == streamed + 2 * x.nbytes
 
 
 def test_a_step_is_one_graph_and_brings_what_the_plan_says(mlp_path):

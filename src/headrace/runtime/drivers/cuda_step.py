@@ -28,7 +28,7 @@ from headrace.runtime.drivers.cuda_commands import Commands, Spaces
 from headrace.runtime.drivers.cuda_disk import EMPTY, FULL
 from headrace.runtime.drivers.cuda_link import CudaCode
 from headrace.runtime.drivers.cuda_memory import CudaState
-from headrace.runtime.drivers.cuda_transfers import Branches, Transfers
+from headrace.runtime.drivers.cuda_transfers import Branches, Transfers, brought_ahead
 from headrace.runtime.drivers.cuda_weights import CudaWeights
 from headrace.runtime.drivers.plan_parts import straight_runs
 from headrace.runtime.drivers.timed_step import TimedStep
@@ -215,7 +215,7 @@ class CudaStep(TimedStep):
             return
         self._weights.restart_disk()
         calls, device = self._calls, self.device
-        heads = [n for n, f in enumerate(self.plan.fetches) if f.issue_after < 0]
+        heads = [n for n, f in enumerate(self.plan.fetches) if brought_ahead(f)]
         if not heads:
             return
         event = self._done

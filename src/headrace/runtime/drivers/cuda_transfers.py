@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from headrace.plan.model import PlannedCommand, PlannedDispatch
+from headrace.plan.model import Fetch, PlannedCommand, PlannedDispatch
 from headrace.runtime.drivers.cuda_calls import CudaCalls
+
+
+def brought_ahead(fetch: Fetch) -> bool:
+    """Whether the step before brings it."""
+    return fetch.issue_after < 0 and not fetch.at_begin
 
 
 class Transfers:
@@ -31,12 +36,12 @@ class Transfers:
         self._queue = [
             n
             for n, f in enumerate(self._fetches)
-            if begin <= f.needed_by < end and not (head_is_there and f.issue_after < 0)
+            if begin <= f.needed_by < end and not (head_is_there and brought_ahead(f))
         ]
         self._next = 0
         marks = {f.issue_after for f in self._fetches}
         if head_is_there:
-            marks |= {f.previous_issue_after for f in self._fetches if f.issue_after < 0}
+            marks |= {f.previous_issue_after for f in self._fetches if brought_ahead(f)}
         self._marks = marks
         self._ran: dict[int, tuple[Any, ...]] = {}
         self._slices: list[Any] = []
@@ -74,7 +79,7 @@ class Transfers:
     def tail(self) -> None:
         """The next step's head, each where its place is free in this one."""
         for number, fetch in enumerate(self._fetches):
-            if fetch.issue_after < 0:
+            if brought_ahead(fetch):
                 self._wait_for(fetch.previous_issue_after)
                 self._step.traced_transfer(self._run, number)
 

@@ -56,6 +56,12 @@ from headrace.targets.triton.tuned import PLAIN, How
 _WIDEST = 256
 """Elements of a query or a value that registers hold for a tile of rows."""
 
+_WIDE = 128
+"""Of such a width three stages fit, and registers are what is short."""
+
+_FEW_ROWS = 256
+"""Up to here 128 keys at a time are faster than 64 with descriptors: 4.4 us for 5.1 (128 rows)."""
+
 
 def choose_tiles(found: SoftmaxRows, unknown_rows: int, narrow: bool) -> AttentionTiles:
     """From sizes alone: the same at every budget; measured in docs/measured/h200.md."""
@@ -67,7 +73,15 @@ def choose_tiles(found: SoftmaxRows, unknown_rows: int, narrow: bool) -> Attenti
         # Few keys too: what further stages hold keeps the next launch out, 5 us a layer.
         return AttentionTiles(16, 16, 4, 1, apart=False)
     widest = max(found.width.value, found.depth.size.value)
-    return AttentionTiles(power_of_two(rows, 16, 64), 64, 4, 3 if widest <= 128 else 2)
+    if widest > _WIDE:
+        return AttentionTiles(power_of_two(rows, 16, 64), 64, 4, 2)
+    if rows < 64:
+        return AttentionTiles(power_of_two(rows, 16, 64), 64, 4, 3)
+    if widest < _WIDE or rows <= _FEW_ROWS:
+        return AttentionTiles(64, 128, 4, 2)
+    # Heads side by side share what the L2 holds of keys and values: 82 us, one head after
+    # another 95, copied by threads 111 (32 heads of 128, 2,048 rows).
+    return AttentionTiles(64, 64, 4, 3, described=True, together=True)
 
 
 def is_narrow(kernel: Kernel, found: SoftmaxRows) -> bool:

@@ -227,6 +227,17 @@ def test_values_of_keys_that_come_by_descriptors(mask: str, batches: bool) -> No
     assert len(loads) == (2 if batches else 2 * edges)
 
 
+@pytest.mark.parametrize(
+    ("rows", "width", "maps"), [(2048, 128, 2), (256, 128, 0), (2048, 64, 0)]
+)
+def test_many_rows_of_wide_heads_have_descriptors(rows: int, width: int, maps: int) -> None:
+    """There they are faster, heads side by side (docs/measured/h200.md)."""
+    text = re.sub(r"\b(24|20)\b", str(width), CAUSAL)
+    kernel = _sample(text, _SIZES).kernel
+    source = attention.generate("k", kernel, unknown_rows=rows, how=_HOW)
+    assert source is not None and len(source.tensor_maps) == maps
+
+
 def test_older_architectures_have_no_descriptors() -> None:
     source = attention.generate("k", _sample(_FULL, _SIZES).kernel, tiles=_DESCRIBED)
     assert source is not None and not source.tensor_maps

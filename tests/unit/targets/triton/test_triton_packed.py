@@ -17,20 +17,21 @@ from headrace.kernel.products import as_product
 from headrace.kernel.text import parse_kernel, print_kernel
 from headrace.kernel.verify import verify_kernel
 from headrace.targets.triton import contract, naive, rows
+from headrace.targets.triton.row_schedule import choose_schedule
 from headrace.targets.triton.schedule import Tiles, packed_tiles
 from headrace.targets.triton.target import make
 
 K, N = 96, 70
 
 
-def product(dtype: str, count: int | str, depth: int = K) -> Kernel:
+def product(dtype: str, count: int | str, depth: int = K, columns: int = N) -> Kernel:
     dims = f" dims({count})" if isinstance(count, str) else ""
     return parse_kernel(
         f"""
-kernel(%d0 = {count}, %d1 = {N}){dims} {{
+kernel(%d0 = {count}, %d1 = {columns}){dims} {{
   ro x : {dtype}[{count}, {depth}]
-  ro constant w : {dtype}[{depth}, {N}] layout [1, {depth}] offset 0 size {depth * N}
-  wo y : f32[{count}, {N}]
+  ro constant w : {dtype}[{depth}, {columns}] layout [1, {depth}] offset 0 size {depth * columns}
+  wo y : f32[{count}, {columns}]
   local a : f32
   reduce(%r0 = {depth}) {{
     %v0 = load x[%d0, %r0]
@@ -232,12 +233,22 @@ def test_the_one_row_may_be_the_last_of_many() -> None:
 
 @pytest.mark.parametrize("rows", [8, 64, 128, 4096])
 def test_a_packed_weight_is_unpacked_once_for_all_rows_that_are_few(rows) -> None:
-    kernel = parse_kernel(print_kernel(product("bf16", "n", 512)).replace(f"{N}", "4096"))
-    found = as_product(kernel)
+    found = as_product(product("bf16", "n", 512, 4096))
     assert found is not None
     tiles = packed_tiles(found, rows)
     assert tiles.rows >= min(rows, 256)
     assert not tiles.descriptors and tiles.parts == 1
+
+
+def test_what_is_wide_is_cut_otherwise_than_what_is_not() -> None:
+    def wide(count: int | str, columns: int, depth: int) -> Kernel:
+        kernel = product("bf16", count, depth, columns)
+        return packed(kernel, ExponentCodes(depth, 108, 7))
+
+    products = [as_product(wide("n", columns, 512)) for columns in (4096, 12288)]
+    assert [packed_tiles(p, 128).columns for p in products if p is not None] == [32, 64]
+    schedules = [choose_schedule(wide(1, columns, 4096)) for columns in (4096, 12288)]
+    assert [(s.rows, s.lanes, s.warps) for s in schedules] == [(2, 2048, 2), (4, 1024, 2)]
 
 
 def test_the_text_of_a_packed_kernel_reads_back() -> None:

@@ -1,7 +1,8 @@
-"""A CUDA driver in host memory: kernels are the CPU's, graphs run in a chosen order.
+"""A CUDA driver in host memory: kernels are the CPU's, work runs in a chosen order.
 
-A captured graph keeps what each node waits for and nothing else. It is played either with
-transfers as early or as late as the graph allows: a missing edge changes the results.
+Work is played when the host waits for it, a graph's like what stands on streams: what each
+piece waits for is known, and nothing else. Transfers come either as early or as late as that
+allows: a missing edge changes the results.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, c
 
 @dataclass
 class Node:
-    """Work of a graph: nodes it waits for, by index."""
+    """Work: what it waits for by index, and an event that it records for the host."""
 
     work: Callable[[], None]
     stream: int
     after: set[int]
     is_launch: bool = False
+    event: int = 0
+    spans: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass
@@ -57,7 +60,7 @@ class FakeCalls:
     Attributes:
         copies_first: how graphs are played.
         total_bytes: of the device.
-        held: size by address of device memory.
+        held: size by address of device memory; closed: of these, what nothing may use yet.
         pinned: size by address of pinned host memory.
         launches: symbols of kernels put on a stream or into a graph.
         overlapping: how many of them may begin while the one before ends.
@@ -73,6 +76,7 @@ class FakeCalls:
         self.total_bytes = total_bytes
         self.copies_first = copies_first
         self.held: dict[int, int] = {}
+        self.closed: set[int] = set()
         self.pinned: dict[int, int] = {}
         self.peak_bytes = 0
         self.graph_launches = 0
@@ -88,6 +92,8 @@ class FakeCalls:
         self._clock = itertools.count(1)
         self._times: dict[int, int] = {}
         self._graph: Graph | None = None
+        self._live = Graph()  # what stands on streams
+        self._left: set[int] = set()  # of it, what has not been played
         self._events: set[int] = set()
         self._kept: list[Any] = []
 
@@ -116,6 +122,7 @@ class FakeCalls:
 
     def free(self, address: int) -> None:
         if address:
+            self._play(set(self._left))
             del self.held[address]
             self._slabs.pop(address).close()
 
@@ -139,10 +146,20 @@ class FakeCalls:
             raise error("HR3013", f"the device gives no {size_bytes} bytes for {purpose}")
         ctypes.memset(address, 0xA5, size_bytes)
         self.held[address] = size_bytes
+        self.closed.add(address)
         self.peak_bytes = max(self.peak_bytes, sum(self.held.values()))
 
+    def open_to_kernels(self, address: int, size_bytes: int) -> None:
+        end = address + size_bytes
+        while address < end:
+            self.closed.discard(address)
+            address += self.held[address]
+        assert address == end, "whole pieces"
+
     def unback(self, address: int, size_bytes: int) -> None:
+        self._untouched(address, size_bytes)
         assert self.held.pop(address) == size_bytes
+        self.closed.discard(address)
         ctypes.memset(address, 0x5A, size_bytes)
 
     def pins_files(self, address: int) -> bool:
@@ -155,7 +172,13 @@ class FakeCalls:
         self.pinned[address] = size_bytes
 
     def unpin(self, address: int) -> None:
-        del self.pinned[address]
+        self._untouched(address, self.pinned.pop(address))
+
+    def _untouched(self, address: int, size_bytes: int) -> None:
+        """Nothing that is still to be played copies from or to there."""
+        for number in self._left:
+            for place, size in self._live.nodes[number].spans:
+                assert place + size <= address or address + size_bytes <= place
 
     # -- code
 
@@ -195,35 +218,58 @@ class FakeCalls:
     def destroy_stream(self, stream: int) -> None:
         assert self._graph is None
 
-    def destroy_event(self, event: int) -> None:
+    def release_event(self, event: int, timed: bool = False) -> None:
         self._events.remove(event)
         self._times.pop(event, None)
+
+    @property
+    def _now(self) -> Graph:
+        return self._live if self._graph is None else self._graph
 
     def record(self, event: int, stream: int) -> None:
         assert event in self._events
         if self._graph is None:
-            self._times[event] = 1000 * next(self._clock)
+            self._add(stream, self._timing(event))
+            self._live.marks[event] = set(self._live.ends[stream])
         elif stream in self._graph.ends:
             self._graph.marks[event] = set(self._graph.ends[stream])
 
-    def record_outside(self, event: int, stream: int) -> None:
-        assert event in self._events
-
+    def _timing(self, event: int) -> Callable[[], None]:
         def work() -> None:
             self._times[event] = 1000 * next(self._clock)
 
-        self._add(stream, work)
+        return work
+
+    def record_outside(self, event: int, stream: int) -> None:
+        assert event in self._events
+        assert self._graph is not None, "the driver takes this for a capture only"
+        self._add(stream, self._timing(event), event=event)
 
     def wait(self, stream: int, event: int) -> None:
-        graph = self._graph
-        if graph is not None and event in graph.marks:
+        graph = self._now
+        if event in graph.marks:
             graph.ends.setdefault(stream, set()).update(graph.marks[event])
 
     def finish_event(self, event: int) -> None:
         assert event in self._events
+        self._play(self._before(self._live, self._live.marks.get(event, set())))
 
     def finish(self, stream: int) -> None:
         assert self._graph is None
+        self._play(self._before(self._live, self._live.ends.get(stream, set())))
+
+    def _play(self, wanted: set[int]) -> None:
+        """Plays at least this much of what stands on streams."""
+        nodes, left = self._live.nodes, self._left
+        main = min(self._live.ends, default=0)
+        while wanted & left:
+            chosen_of = left if self.copies_first else wanted & left
+            ready = [n for n in chosen_of if not nodes[n].after & left]
+            chosen = min(
+                ready, key=lambda n: ((nodes[n].stream != main) != self.copies_first, n)
+            )
+            left.remove(chosen)
+            nodes[chosen].work()
 
     def elapsed_ns(self, begin: int, end: int) -> int:
         return self._times[end] - self._times[begin]
@@ -256,21 +302,32 @@ class FakeCalls:
 
     # -- work
 
-    def _add(self, stream: int, work: Callable[[], None], is_launch: bool = False) -> None:
-        graph = self._graph
-        if graph is None:
-            work()
-            return
+    def _add(self, stream: int, work: Callable[[], None], **options: Any) -> None:
+        graph = self._now
+        if graph is self._live:
+            graph.ends.setdefault(stream, set())
         assert stream in graph.ends, "work on a stream that is not captured"
-        graph.nodes.append(Node(work, stream, graph.ends[stream], is_launch))
+        node = Node(work, stream, set(graph.ends[stream]), **options)
+        self._put(graph, node)
         graph.ends[stream] = {len(graph.nodes) - 1}
+
+    def _put(self, graph: Graph, node: Node) -> None:
+        if graph is self._live:
+            if not self._left:
+                # Long ago: nobody waits for it any more.
+                graph.nodes.clear()
+                node.after = set()
+                for found in (*graph.ends.values(), *graph.marks.values()):
+                    found.clear()
+            self._left.add(len(graph.nodes))
+        graph.nodes.append(node)
 
     def _check(self, address: int, size_bytes: int) -> None:
         for table in (self.held, self.pinned):
             at = address
             for start, size in sorted(table.items()):
                 # Memory behind neighbouring addresses is one to the device.
-                if start <= at < start + size:
+                if start <= at < start + size and start not in self.closed:
                     at = start + size
                 if at >= address + size_bytes:
                     return
@@ -286,7 +343,7 @@ class FakeCalls:
                 self.brought_bytes += size_bytes
             ctypes.memmove(target, source, size_bytes)
 
-        self._add(stream, work)
+        self._add(stream, work, spans=((target, size_bytes), (source, size_bytes)))
 
     def fill(
         self, target: int, size_bytes: int, pattern: int, pattern_bytes: int, stream: int
@@ -330,7 +387,7 @@ class FakeCalls:
         if overlaps:
             # It waits for that launch and nothing else.
             self.overlapping += 1
-            assert self._graph is not None
+            assert self._graph is not None, "an event may stand before it"
             (last,) = self._graph.ends[stream]
             assert self._graph.nodes[last].is_launch
         self._add(stream, work, is_launch=True)
@@ -362,15 +419,24 @@ class FakeCalls:
     def abandon_capture(self, stream: int) -> None:
         self._graph = None
 
+    def upload_graph(self, graph: Graph, stream: int) -> None:
+        assert self._graph is None
+
     def launch_graph(self, graph: Graph, stream: int) -> None:
+        assert self._graph is None
         self.graph_launches += 1
-        left = dict(enumerate(graph.nodes))
-        while left:
-            ready = [n for n, node in left.items() if not node.after & left.keys()]
-            chosen = min(
-                ready, key=lambda n: ((left[n].stream != stream) != self.copies_first, n)
-            )
-            left.pop(chosen).work()
+        live = self._live
+        begin = set(live.ends.setdefault(stream, set()))
+        if not self._left:
+            self._put(live, Node(lambda: None, stream, set()))
+            begin = {0}
+        base = len(live.nodes)
+        for node in graph.nodes:
+            after = {base + n for n in node.after} or begin
+            self._put(live, replace(node, after=after))
+            if node.event:
+                live.marks[node.event] = {len(live.nodes) - 1}
+        live.ends[stream] = begin | set(range(base, len(live.nodes)))
 
     def destroy_graph(self, graph: Graph) -> None:
         graph.nodes.clear()

@@ -94,6 +94,68 @@ def test_a_step_is_one_graph_and_brings_what_the_plan_says(mlp_path):
         assert device.fake.copied_bytes - before == streamed + 2 * x.nbytes
 
 
+# A step that streams is longer than its graph takes to make.
+LONG = replace(SLOW, link_bytes_per_s=1e9)
+
+
+@pytest.mark.parametrize("copies_first", [True, False])
+def test_the_first_step_of_a_budget_runs_while_its_graph_is_made(mlp_path, copies_first):
+    device = FakeDevice(copies_first=copies_first)
+    fake = device.fake
+    x = np.linspace(-1, 1, 3072, dtype=np.float32).reshape(3, 1024)
+    with opened(mlp_path, device, LONG, weight_budget="max") as module:
+        wanted = np.array(module(x)[0])
+        assert (fake.captures, fake.graph_launches) == (1, 1)  # nothing streams
+        for budget in ("min", "50%", "70%", "min"):
+            captures, launches = fake.captures, fake.graph_launches
+            module.weight_budget = budget
+            assert (np.array(module(x)[0]) == wanted).all()
+            assert (fake.captures, fake.graph_launches) == (captures + 1, launches)
+            report = module.report()
+            assert report.steps == 1
+            for _ in range(2):
+                assert (np.array(module(x)[0]) == wanted).all()
+            assert (fake.captures, fake.graph_launches) == (captures + 1, launches + 2)
+        # Another slab of the same module, between two steps of the first.
+        with module.session() as other:
+            assert (np.array(other(x)[0]) == wanted).all()
+            assert (np.array(module(x)[0]) == wanted).all()
+    assert not fake.held and not fake.pinned
+
+
+def test_waits_of_a_first_step_are_timed_like_those_of_a_graph(mlp_path):
+    device = FakeDevice()
+    x = np.ones((2, 1024), np.float32)
+    slow_link = replace(PROFILE, link_bytes_per_s=1e9)
+    with opened(mlp_path, device, slow_link, weight_budget="min") as module:
+        module(x)
+        assert (device.fake.captures, device.fake.graph_launches) == (1, 0)
+        assert module.report().measured_stall_ns > 0
+        module(x)
+        assert device.fake.graph_launches == 1
+        assert module.report().measured_stall_ns > 0
+
+
+def test_events_given_back_are_taken_again(mlp_path, monkeypatch):
+    """To make one and to drop it takes the host 2 us, and a graph has hundreds."""
+    device = FakeDevice()
+    released: list[int] = []
+    monkeypatch.setattr(
+        device.fake, "release_event", lambda event, timed=False: released.append(event)
+    )
+    x = np.ones((2, 1024), np.float32)
+    with opened(mlp_path, device, LONG, weight_budget="min") as module:
+        module(x)
+        # Of the step that ran alone, and of its graph: at least one for every transfer each.
+        fetches = len(module.plan({"batch": 2}).fetches)
+        assert len(released) == len(set(released)) > 2 * fetches > 0
+    calls: Any = object.__new__(CudaCalls)
+    calls._spare_events = ([], [])
+    calls.release_event("plain")
+    calls.release_event("timed", timed=True)
+    assert (calls.event(timed=True), calls.event()) == ("timed", "plain")
+
+
 def test_launches_overlap_where_they_need_nothing_but_the_one_before(mlp_path):
     device = FakeDevice()
     x = np.ones((2, 1024), np.float32)
@@ -178,6 +240,9 @@ def test_a_new_budget_brings_only_what_is_new(mlp_path):
             module.weight_budget = budget
             plan = module.plan({"batch": 2})
             new = sum(segments[s].size_bytes for s in set(plan.resident) - resident)
+            # It is on its way still: only a step waits for it.
+            assert device.fake.brought_bytes == before or not new
+            device.finish()
             assert device.fake.brought_bytes - before == new
             resident = set(plan.resident)
             assert (np.array(module(x)[0]) == wanted).all()
@@ -260,11 +325,12 @@ def test_calibration_times_every_launch(mlp_path):
 
 
 @pytest.mark.parametrize("synchronous", ["0", "1"])
-def test_a_refused_launch_names_the_users_node(mlp_path, monkeypatch, synchronous):
+@pytest.mark.parametrize("profile", [PROFILE, LONG])
+def test_a_refused_launch_names_the_users_node(mlp_path, monkeypatch, synchronous, profile):
     monkeypatch.setenv("HEADRACE_GPU_SYNCHRONOUS", synchronous)
-    device = FakeDevice()
+    device = FakeDevice(copies_first=False)
     x = np.ones((1, 1024), np.float32)
-    with opened(mlp_path, device, weight_budget="50%") as module:
+    with opened(mlp_path, device, profile, weight_budget="50%") as module:
         device.fake.refuse = "matmul_1024_1024_0"
         with pytest.raises(HeadraceError, match="layer5") as caught:
             module(x)

@@ -187,8 +187,8 @@ class CudaDevice:
             calls.record(after, stream)
             calls.finish(stream)
             found.append(calls.elapsed_ns(before, after))
-        calls.destroy_event(before)
-        calls.destroy_event(after)
+        calls.release_event(before, timed=True)
+        calls.release_event(after, timed=True)
         return int(median(found))
 
     def close(self) -> None:

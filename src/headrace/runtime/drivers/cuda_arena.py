@@ -72,12 +72,14 @@ class Arena:
         while self._pieces and sum(self._pieces[-1]) > end:
             begin, size = self._pieces.pop()
             calls.unback(self.address + begin, size)
-        at = sum(self._pieces[-1]) if self._pieces else 0
+        first = at = sum(self._pieces[-1]) if self._pieces else 0
         while at < end:
             size = min(self._piece_bytes, end - at)
             calls.back(self.address + at, size, "weights")
             self._pieces.append((at, size))
             at += size
+        if first < at:
+            calls.open_to_kernels(self.address + first, at - first)
 
     def close(self) -> None:
         """Gives memory and addresses back; nothing may still use them."""

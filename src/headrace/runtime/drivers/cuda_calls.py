@@ -8,6 +8,7 @@ memory and a recorded order in its place.
 from __future__ import annotations
 
 import importlib
+import itertools
 from functools import cached_property
 from time import sleep
 from typing import Any
@@ -53,6 +54,7 @@ class CudaCalls:
         """Raises HeadraceError HR4020 (no bindings), HR4021 (no such GPU)."""
         self._api = api = load_bindings()
         self._open = False
+        self._spare_events: tuple[list[Any], list[Any]] = ([], [])  # plain ones, timed ones
         # A machine without NVIDIA's driver has no library to load.
         try:
             status = api.cuInit(0)[0]
@@ -107,6 +109,8 @@ class CudaCalls:
     def close(self) -> None:
         """Lets the context go; nothing may be called after."""
         if self._open:
+            for event in itertools.chain(*self._spare_events):
+                self._call("cuEventDestroy", event)
             self._open = False
             self._call("cuDevicePrimaryCtxRelease", self._device)
 
@@ -179,14 +183,13 @@ class CudaCalls:
         self._call("cuMemAddressFree", address, size_bytes)
 
     def back(self, address: int, size_bytes: int, purpose: str) -> None:
-        """Puts memory behind reserved addresses: whole granules.
+        """Puts memory behind reserved addresses, whole granules; kernels wait for `open_to_kernels`.
 
         Raises:
             HeadraceError HR3013: the device has no room.
         """
-        kind, access = self._placed
         try:
-            memory = self._call("cuMemCreate", size_bytes, kind, 0)
+            memory = self._call("cuMemCreate", size_bytes, self._placed[0], 0)
         except HeadraceError as problem:
             raise self._no_room(size_bytes, purpose, problem) from None
         try:
@@ -194,7 +197,10 @@ class CudaCalls:
         finally:
             # It lasts as long as it is mapped.
             self._call("cuMemRelease", memory)
-        self._call("cuMemSetAccess", address, size_bytes, [access], 1)
+
+    def open_to_kernels(self, address: int, size_bytes: int) -> None:
+        """Lets kernels and copies use what neighbouring `back`s have put there."""
+        self._call("cuMemSetAccess", address, size_bytes, [self._placed[1]], 1)
 
     def unback(self, address: int, size_bytes: int) -> None:
         """Takes the memory away that one `back` has put there."""
@@ -293,14 +299,17 @@ class CudaCalls:
             self._call("cuStreamDestroy", stream)
 
     def event(self, timed: bool = False) -> Any:
-        """An event; only a timed one may be asked for its time."""
+        """An event; only a timed one may be asked for its time, once it has been recorded."""
+        spare = self._spare_events[timed]
+        if spare:
+            return spare.pop()
         kind = self._api.CUevent_flags
         flag = kind.CU_EVENT_DEFAULT if timed else kind.CU_EVENT_DISABLE_TIMING
         return self._call("cuEventCreate", int(flag))
 
-    def destroy_event(self, event: Any) -> None:
-        if self._open:
-            self._call("cuEventDestroy", event)
+    def release_event(self, event: Any, timed: bool = False) -> None:
+        """Gives an event back: it is the next one that is asked for."""
+        self._spare_events[timed].append(event)
 
     def record(self, event: Any, stream: Any) -> None:
         """What has been put on the stream so far; under capture an edge of the graph."""
@@ -445,6 +454,10 @@ class CudaCalls:
         status, graph = self._api.cuStreamEndCapture(stream)
         if status == self._api.CUresult.CUDA_SUCCESS and int(graph):
             self._call("cuGraphDestroy", graph)
+
+    def upload_graph(self, graph: Any, stream: Any) -> None:
+        """What the first launch of a graph would have to bring to the device."""
+        self._call("cuGraphUpload", graph, stream)
 
     def launch_graph(self, graph: Any, stream: Any) -> None:
         self._call("cuGraphLaunch", graph, stream)

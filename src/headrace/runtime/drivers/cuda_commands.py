@@ -27,17 +27,20 @@ class Parameters:
     def __init__(
         self, pointers: Sequence[int], words: Sequence[int], matrices: Sequence[Matrix] = ()
     ) -> None:
-        values: list[Any] = [ctypes.c_uint64(p & 0xFFFFFFFFFFFFFFFF) for p in pointers]
-        values += map(ctypes.c_uint32, words)
+        # Each value has 8 bytes of its own; of a word the kernel takes the lower four.
+        values = [*pointers, *words]
         for given in matrices:
-            sizes = given.rows, given.columns
-            values += [given.tensor_map, *map(ctypes.c_uint32, sizes)]
-            values += map(ctypes.c_uint64, (given.stride, 1))
+            values += [0, given.rows, given.columns, given.stride, 1]
         # Behind the parameters Triton has two scratches, which no kernel of ours needs.
-        values += [ctypes.c_uint64(0), ctypes.c_uint64(0)]
-        self._values = values
-        places = [ctypes.addressof(value) for value in values]
-        self._places = (ctypes.c_uint64 * len(places))(*places)
+        values += [0, 0]
+        array = ctypes.c_uint64 * len(values)
+        self._values = array(*values)
+        base = ctypes.addressof(self._values)
+        self._places = array(*range(base, base + 8 * len(values), 8))
+        self._matrices = matrices
+        for number, given in enumerate(matrices):
+            at = len(pointers) + len(words) + 5 * number
+            self._places[at] = ctypes.addressof(given.tensor_map)
         self.address = ctypes.addressof(self._places)
 
 

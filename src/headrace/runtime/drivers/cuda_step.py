@@ -5,7 +5,8 @@ A transfer waits for the command after which its place in the ring is free, a co
 the transfers it reads. A plan without branches is one graph, and its tail brings the first
 weights of the *next* step while the last commands run: an event before that marks the
 outputs ready, so the host goes on while the tail still copies. The first step after a
-change brings them itself.
+change brings them itself; where it is long enough it runs command by command, and the graph
+is made while it runs.
 
 A plan with branches runs a graph per straight run; the host reads each condition.
 """
@@ -15,8 +16,8 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
-from typing import Any, Literal, TypeAlias
+from contextlib import contextmanager, suppress
+from typing import Any, Literal
 
 from headrace.artifact import schema
 from headrace.base.errors import HeadraceError, error
@@ -26,40 +27,21 @@ from headrace.runtime.drivers.api import Span, StepTimes
 from headrace.runtime.drivers.cuda_calls import CudaCalls
 from headrace.runtime.drivers.cuda_commands import Commands, Spaces
 from headrace.runtime.drivers.cuda_disk import EMPTY, FULL
+from headrace.runtime.drivers.cuda_handles import Handles
 from headrace.runtime.drivers.cuda_link import CudaCode
 from headrace.runtime.drivers.cuda_memory import CudaState
-from headrace.runtime.drivers.cuda_transfers import Branches, Transfers, brought_ahead
+from headrace.runtime.drivers.cuda_transfers import (
+    Transfers,
+    Wait,
+    brought_ahead,
+    put_commands,
+)
 from headrace.runtime.drivers.cuda_weights import CudaWeights
 from headrace.runtime.drivers.plan_parts import straight_runs
 from headrace.runtime.drivers.timed_step import TimedStep
 
-Wait: TypeAlias = tuple[int, tuple[Any, ...], Any]
-"""Timed events of a graph around a wait: the fetch, what had to end before waiting, after."""
-
-
-class _Handles:
-    """Graphs and events of a step, given back when the step is dropped."""
-
-    def __init__(self, calls: CudaCalls) -> None:
-        self.calls = calls
-        self.graphs: list[Any] = []
-        self.events: list[Any] = []
-
-    def event(self, timed: bool = False) -> Any:
-        made = self.calls.event(timed)
-        self.events.append(made)
-        return made
-
-    def close(self) -> None:
-        if not self.calls.is_open:
-            return
-        self.calls.enter()
-        for graph in self.graphs:
-            self.calls.destroy_graph(graph)
-        for event in self.events:
-            self.calls.destroy_event(event)
-        self.graphs.clear()
-        self.events.clear()
+_PUT_NS = 15_000
+"""What it takes the host to put a command or a transfer on a stream."""
 
 
 class CudaStep(TimedStep):
@@ -94,16 +76,17 @@ class CudaStep(TimedStep):
         self._generation = state.generation
         self._made_for = -1
         self._unread = 0
+        self.captures = False
         self.runs = straight_runs(plan)
         self._run_of = {begin: number for number, (begin, _) in enumerate(self.runs)}
         self._branches = any(isinstance(c, PlannedBranch | PlannedJump) for c in plan.commands)
-        self.handles = _Handles(self._calls)
-        weakref.finalize(self, _Handles.close, self.handles).atexit = False
+        self.handles = Handles(self._calls)
+        weakref.finalize(self, Handles.close, self.handles).atexit = False
         self._done = self.handles.event()
         # Events around a wait take 15 us. Where next to nothing is computed they cost nothing;
         # where computing is a quarter of the step they are a thirtieth of it.
         foreseen = plan.prediction
-        self._times_waits = foreseen.stall_ns > foreseen.step_ns * 7 // 8
+        self.times_waits = foreseen.stall_ns > foreseen.step_ns * 7 // 8
         self._drop_graphs()
 
     def _drop_graphs(self) -> None:
@@ -113,6 +96,7 @@ class CudaStep(TimedStep):
         self._commands: Commands | None = None
         self._graphs: list[Any] = [None] * len(self.runs)
         self._waits: list[list[Wait]] = [[] for _ in self.runs]
+        self._last_waits: list[Wait] = []
         # Of a traced step: (row, command or fetch, before, after) per run.
         self._marks: list[list[tuple[Literal["compute", "copy"], int, Any, Any]]] = [
             [] for _ in self.runs
@@ -137,6 +121,8 @@ class CudaStep(TimedStep):
                 self._weights.begin_step(self.plan)
                 if self._made_for != self._weights.generation:
                     self._drop_graphs()
+                    if not (self._branches or self._recording or device.synchronous):
+                        self._bring_head()
                     self._commands = self._make_commands()
                     self._made_for = self._weights.generation
                 pinned = self._state.pinned.address
@@ -171,42 +157,97 @@ class CudaStep(TimedStep):
         return Commands(self._calls, function, self.plan, self._code, self._weights, spaces)
 
     def _run_straight(self) -> None:
-        calls, stream = self._calls, self.device.stream
-        if self._graphs[0] is None:
-            self._graphs[0] = self._capture_straight()
-        self._bring_head()
-        calls.launch_graph(self._graphs[0], stream)
-        self._weights.head = self.plan
-        if self._weights.disk is None:
-            calls.finish_event(self._done)
+        calls, done = self._calls, self._done
+        if self._graphs[0] is None and self._hides_capture():
+            done = self._run_and_capture()
         else:
-            calls.poll_event(self._done)
+            if self._graphs[0] is None:
+                self._graphs[0] = self._capture_straight()
+            self._bring_head()
+            calls.launch_graph(self._graphs[0], self.device.stream)
+            self._last_waits = self._waits[0]
+        if self._weights.disk is None:
+            calls.finish_event(done)
+        else:
+            calls.poll_event(done)
             self._weights.disk.check()
         self._unread += 1
         self._note_spans(0)
 
-    def _capture_straight(self) -> Any:
-        def body() -> None:
-            self._copy_inputs()
-            transfers = Transfers(self, 0, 0, True)
-            self._issue((0, len(self.plan.commands)), 0, transfers, self._waits[0])
-            self._copy_outputs()
-            self._calls.record_outside(self._done, self.device.stream)
-            transfers.tail()
-            transfers.join()
+    def _hides_capture(self) -> bool:
+        """Whether a step is long enough that its graph is made while it runs."""
+        plan = self.plan
+        put_ns = _PUT_NS * (len(plan.commands) + len(plan.fetches))
+        waits_for_disk = self._weights.disk is not None
+        return bool(plan.fetches) and not (
+            self._tracing or waits_for_disk or plan.prediction.step_ns < put_ns
+        )
 
-        return self._capture(body)
+    def _run_and_capture(self) -> Any:
+        """Puts one step on the streams command by command, and makes the graph of the next ones
+        while it runs; an event that marks the outputs ready.
+
+        So a change of budget waits for neither the capture nor what a graph's first launch
+        takes: 40 ms of a decoder of 16 layers.
+        """
+        calls, device = self._calls, self.device
+        done = self.handles.event()
+        self._last_waits = []
+        self._bring_head()
+        try:
+            self._put_step(done, self._last_waits)
+        except BaseException:
+            # What is there already writes to the slab until it has ended.
+            for stream in (device.stream, device.copy_stream, *device.side_streams):
+                with suppress(HeadraceError):
+                    calls.finish(stream)
+            raise
+        self.handles.spend_marks()
+        self._graphs[0] = self._capture_straight()
+        calls.upload_graph(self._graphs[0], device.stream)
+        return done
+
+    def _put_step(self, done: Any, waits: list[Wait]) -> None:
+        """Puts a whole step on the streams but the head of its transfers, which is there."""
+        self._copy_inputs()
+        transfers = Transfers(self, 0, 0, True)
+        self._put_commands(0, transfers, waits)
+        self._copy_outputs()
+        self.note(done, self.device.stream)
+        transfers.tail()
+        transfers.join()
+
+    def _put_commands(self, run: int, transfers: Transfers, waits: list[Wait]) -> None:
+        # A capture that failed has left events which nothing records.
+        waits.clear()
+        self._marks[run].clear()
+        assert self._commands is not None
+        put_commands(self, self._commands, run, transfers, waits, self._tracing)
+
+    def _capture_straight(self) -> Any:
+        return self._capture(lambda: self._put_step(self._done, self._waits[0]))
+
+    def note(self, event: Any, stream: Any) -> None:
+        """Records an event that the host asks about, also from inside of a graph."""
+        if self.captures:
+            self._calls.record_outside(event, stream)
+        else:
+            self._calls.record(event, stream)
 
     def _capture(self, body: Any) -> Any:
         calls, stream = self._calls, self.device.stream
         calls.begin_capture(stream)
+        self.captures = True
         try:
             body()
         except BaseException:
             calls.abandon_capture(stream)
             raise
+        finally:
+            self.captures = False
         graph = calls.end_capture(stream)
         self.handles.graphs.append(graph)
+        self.handles.spend_marks()
         return graph
 
     def _bring_head(self) -> None:
@@ -216,6 +257,7 @@ class CudaStep(TimedStep):
         self._weights.restart_disk()
         calls, device = self._calls, self.device
         heads = [n for n, f in enumerate(self.plan.fetches) if brought_ahead(f)]
+        self._weights.head = self.plan
         if not heads:
             return
         event = self._done
@@ -248,9 +290,8 @@ class CudaStep(TimedStep):
 
     def _capture_run(self, number: int) -> Any:
         def body() -> None:
-            begin, end = self.runs[number]
-            transfers = Transfers(self, number, begin, False)
-            self._issue((begin, end), number, transfers, [])
+            transfers = Transfers(self, number, self.runs[number][0], False)
+            self._put_commands(number, transfers, [])
             transfers.join()
 
         return self._capture(body)
@@ -307,54 +348,6 @@ class CudaStep(TimedStep):
 
     # -- parts ------------------------------------------------------------------------
 
-    def _issue(
-        self,
-        span: tuple[int, int],
-        run: int,
-        transfers: Transfers,
-        waits: list[Wait],
-    ) -> None:
-        """Puts the commands of `span` and their transfers on the captured streams."""
-        calls = self._calls
-        begin, end = span
-        # A capture that failed has left events which nothing records.
-        waits.clear()
-        self._marks[run].clear()
-        commands = self._commands
-        assert commands is not None
-        branches = Branches(self, self.plan.commands, self._tracing, self._times_waits)
-        follows = False
-        for number in range(begin, end):
-            transfers.issue_until(number - 1)
-            command = self.plan.commands[number]
-            was_open = branches.is_open
-            stream = branches.stream(number)
-            follows = follows and not (was_open or branches.is_open)
-            if isinstance(command, PlannedDispatch):
-                for fetch in command.waits:
-                    arrived = transfers.arrived.get(fetch)
-                    if arrived is None:
-                        continue  # brought before this graph began
-                    follows = False
-                    if not self._times_waits:
-                        calls.wait(stream, arrived)
-                        continue
-                    before, after = self.handles.event(True), self.handles.event(True)
-                    calls.record_outside(before, stream)
-                    calls.wait(stream, arrived)
-                    calls.record_outside(after, stream)
-                    waits.append((fetch, (before, *branches.ends), after))
-            if self._tracing:
-                with self._marked(run, "compute", number, stream):
-                    commands.issue(number, stream)
-            else:
-                commands.issue(number, stream, follows)
-                follows = commands.launches(number)
-            several = branches.ran(number, stream)
-            transfers.ran(number, stream, several, branches.begins(number))
-        branches.join()
-        transfers.issue_until(end - 1)
-
     def transfer(self, number: int) -> None:
         """Puts one fetch on the copy stream."""
         fetch, weights = self.plan.fetches[number], self._weights
@@ -373,18 +366,18 @@ class CudaStep(TimedStep):
         if not self._tracing:
             self.transfer(number)
             return
-        with self._marked(run, "copy", number, self.device.copy_stream):
+        with self.marked(run, "copy", number, self.device.copy_stream):
             self.transfer(number)
 
     @contextmanager
-    def _marked(
+    def marked(
         self, run: int, row: Literal["compute", "copy"], index: int, stream: Any
     ) -> Generator[None]:
         """Events of a graph around what is put on a stream."""
         before, after = self.handles.event(True), self.handles.event(True)
-        self._calls.record_outside(before, stream)
+        self.note(before, stream)
         yield
-        self._calls.record_outside(after, stream)
+        self.note(after, stream)
         self._marks[run].append((row, index, before, after))
 
     def _copy_inputs(self) -> None:
@@ -420,7 +413,7 @@ class CudaStep(TimedStep):
         if not steps or not self._calls.is_open:
             return
         self._calls.enter()
-        for fetch, before, after in self._waits[0]:
+        for fetch, before, after in self._last_waits:
             waited = min(self._calls.elapsed_ns(event, after) for event in before)
             self._wait_ns[fetch] += steps * max(0, waited)
 

@@ -1,12 +1,16 @@
-"""What is put into a graph beside its commands: transfers, and slices beside one another."""
+"""What is put on streams or into a graph: commands, transfers, slices beside one another."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from headrace.plan.model import Fetch, PlannedCommand, PlannedDispatch
 from headrace.runtime.drivers.cuda_calls import CudaCalls
+from headrace.runtime.drivers.cuda_commands import Commands
+
+Wait: TypeAlias = tuple[int, tuple[Any, ...], Any]
+"""Timed events around a wait: the fetch, what had to end before waiting, after."""
 
 
 def brought_ahead(fetch: Fetch) -> bool:
@@ -57,7 +61,7 @@ class Transfers:
         if not beside:
             self._slices.clear()
         if of_several or command in self._marks:
-            event = self._handles.event()
+            event = self._handles.mark()
             self._calls.record(event, stream)
             self._slices.append(event)
             self._ran[command] = tuple(self._slices)
@@ -71,7 +75,7 @@ class Transfers:
                 return
             self._wait_for(after)
             self._step.traced_transfer(self._run, number)
-            event = self._handles.event()
+            event = self._handles.mark()
             self._calls.record(event, self._device.copy_stream)
             self.arrived[number] = event
             self._next += 1
@@ -88,7 +92,7 @@ class Transfers:
         calls, copies = self._calls, self._device.copy_stream
         if not self._forked:
             self._forked = True
-            event = self._handles.event()
+            event = self._handles.mark()
             calls.record(event, self._device.stream)
             calls.wait(copies, event)
         for event in self._ran.get(command, ()):
@@ -97,7 +101,7 @@ class Transfers:
     def join(self) -> None:
         """The graph ends when its transfers have."""
         if self._forked:
-            event = self._handles.event()
+            event = self._handles.mark()
             self._calls.record(event, self._device.copy_stream)
             self._calls.wait(self._device.stream, event)
 
@@ -122,6 +126,7 @@ class Branches:
     ) -> None:
         """With `one_by_one` no slice runs beside another: a trace shows them in one row.
         Without `timed` there are no `ends`."""
+        self._step: Any = step
         self._one_by_one, self._timed = one_by_one, timed
         self._calls: CudaCalls = step.device.calls
         self._main: Any = step.device.stream
@@ -151,7 +156,7 @@ class Branches:
         if not self.begins(number):
             self.join()
             if self.begins(number + 1):
-                self._fork = self._handles.event()
+                self._fork = self._handles.mark()
                 calls.record(self._fork, self._main)
             return self._main
         side = self._sides[self._count % len(self._sides)]
@@ -167,16 +172,68 @@ class Branches:
             return False
         if self._timed and self.begins(number + 1):
             end = self._handles.event(True)
-            self._calls.record_outside(end, stream)
+            self._step.note(end, stream)
             self.ends.append(end)
         return True
 
     def join(self) -> None:
         """What comes next on the main stream waits for all slices."""
         for side in self._used:
-            event = self._handles.event()
+            event = self._handles.mark()
             self._calls.record(event, side)
             self._calls.wait(self._main, event)
         self._used.clear()
         self.ends.clear()
         self._fork, self._count = None, 0
+
+
+def put_commands(
+    step: Any,
+    commands: Commands,
+    run: int,
+    transfers: Transfers,
+    waits: list[Wait],
+    traced: bool,
+) -> None:
+    """Puts the commands of a straight run of a `CudaStep` and their transfers on the streams.
+
+    Args:
+        waits: gets those that are timed.
+        traced: every command stands between events.
+    """
+    calls: CudaCalls = step.device.calls
+    planned: Sequence[PlannedCommand] = step.plan.commands
+    begin, end = step.runs[run]
+    branches = Branches(step, planned, traced, step.times_waits)
+    follows = False
+    for number in range(begin, end):
+        transfers.issue_until(number - 1)
+        command = planned[number]
+        was_open = branches.is_open
+        stream = branches.stream(number)
+        follows = follows and not (was_open or branches.is_open)
+        if isinstance(command, PlannedDispatch):
+            for fetch in command.waits:
+                arrived = transfers.arrived.get(fetch)
+                if arrived is None:
+                    continue  # brought before this graph began
+                follows = False
+                if not step.times_waits:
+                    calls.wait(stream, arrived)
+                    continue
+                before, after = step.handles.event(True), step.handles.event(True)
+                step.note(before, stream)
+                calls.wait(stream, arrived)
+                step.note(after, stream)
+                waits.append((fetch, (before, *branches.ends), after))
+        if traced:
+            with step.marked(run, "compute", number, stream):
+                commands.issue(number, stream)
+        else:
+            commands.issue(number, stream, follows)
+            # Alone on a stream a launch may have an event before it.
+            follows = step.captures and commands.launches(number)
+        several = branches.ran(number, stream)
+        transfers.ran(number, stream, several, branches.begins(number))
+    branches.join()
+    transfers.issue_until(end - 1)

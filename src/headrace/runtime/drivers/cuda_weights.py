@@ -253,7 +253,8 @@ class CudaWeights:
     def _lay_out(self, resident: tuple[int, ...], ring_bytes: int) -> None:
         """Makes the arena that of a plan: what stayed before moves, the rest is brought.
 
-        First out, then in: both together must not pass the limit.
+        First out, then in: both together must not pass the limit. What comes from pinned memory
+        may still be on its way afterwards: whatever is put on the streams waits for it.
         """
         segments = self.module.segments
         places, at = dict[int, int](), 0
@@ -271,6 +272,10 @@ class CudaWeights:
             self._move(moved_up([(places[s], low, segments[s].size_bytes) for s, low in kept]))
             there = {segment for segment, _ in kept}
             self._load(merged([self._range(s) for s in resident if s not in there]))
+            calls, event = self._calls, self._calls.event()
+            calls.record(event, self._device.copy_stream)
+            calls.wait(self._device.stream, event)
+            calls.release_event(event)
         except BaseException:
             self._free_arena()
             raise
@@ -312,7 +317,12 @@ class CudaWeights:
         arena, self._arena = self._arena, None
         self._layout = ((), 0)
         self._resident.clear()
-        if arena is not None:
+        if arena is None:
+            return
+        try:
+            if self._calls.is_open:
+                self._calls.finish(self._device.copy_stream)
+        finally:
             arena.close()
 
     def _range(self, segment: int) -> tuple[int, int]:
@@ -331,7 +341,6 @@ class CudaWeights:
                     place = self._place(first)
                     calls.copy(place, self._host.address + first, last - first, stream)
         self._load_from_file(missing)
-        calls.finish(stream)
 
     def _place(self, offset_bytes: int) -> int:
         """Where a byte of a segment that stays stands on the device."""
@@ -362,7 +371,7 @@ class CudaWeights:
         finally:
             calls.finish(stream)
             for event in free:
-                calls.destroy_event(event)
+                calls.release_event(event)
             for buffer in buffers:
                 buffer.close()
 

@@ -8,6 +8,7 @@ launch that cannot be cut there reads across their borders.
 from __future__ import annotations
 
 import itertools
+import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,8 +20,10 @@ from headrace.plan.steps import FlatFunction, Operand, Step
 
 _PAGE_BYTES = 4096
 _LEAST_INDEX_BYTES = 4
-_LINK_DECIDES = 5
-"""How many times the computing of a step bringing everything takes: a decoder on an H200: about 40 with one token, 10 with 128, 2 with 2048."""
+_LINK_DECIDES = 1.25
+"""How many times the computing of a step bringing what streams takes, that branches are left out.
+
+A decoder on an H200: at least 10 with 1 and 128 tokens, with 2,048 from 0.8 (75 % stay) to 2 (`min`)."""
 
 
 @dataclass(slots=True)
@@ -70,6 +73,9 @@ class Streaming:
     segment_starts: offset of each segment in the pool.
     parts: what slices take.
     pays: of each step, whether its slices gain by running beside one another.
+    whole_ns: of a step whose launches are not cut.
+    apart_ns: of one whose launches are all cut, slices one after another.
+    link_bytes_per_s: how fast units come.
     """
 
     atoms: list[Atom]
@@ -79,6 +85,28 @@ class Streaming:
     segment_starts: list[int]
     parts: PartTimes
     pays: list[bool]
+    whole_ns: int = 0
+    apart_ns: int = 0
+    link_bytes_per_s: float = math.inf
+
+    def branching(self, streams: Sequence[bool]) -> list[bool]:
+        """Of each step, whether its slices run beside one another when these units stream.
+
+        None do where the link decides: slices one after another hide behind it, and branches
+        of a graph hold transfers up, a decoder's of 16 layers by 19 us each (H200; 2,048 tokens
+        at `min`: 130.6 ms for the 123.8 predicted, with 201 branches).
+        """
+        if not self.parts.branch_ns:
+            return self.pays
+        streamed_bytes = sum(
+            [u.size_bytes for u, s in zip(self.units, streams, strict=True) if s]
+        )
+        bring_ns = streamed_bytes / self.link_bytes_per_s * 1e9
+        share = streamed_bytes / max(sum([u.size_bytes for u in self.units]), 1)
+        computing_ns = self.whole_ns + share * (self.apart_ns - self.whole_ns)
+        return (
+            [False] * len(self.pays) if bring_ns > _LINK_DECIDES * computing_ns else self.pays
+        )
 
     def segment_at(self, offset_bytes: int) -> int:
         """The segment that holds a byte of the pool."""
@@ -296,21 +324,14 @@ class _Analysis:
             self._starts,
             self._part_times,
             self._pays(atoms),
+            sum(self._times),
+            sum(atom.compute_ns for atom in atoms),
+            self._link_bytes_per_s,
         )
 
     def _pays(self, atoms: Sequence[Atom]) -> list[bool]:
-        """Whether the slices of each step save more waves than their branches cost.
-
-        None do where bringing everything takes many times as long as all launches and
-        slices one after another: these hide, and branches hold the transfers up. A decoder's
-        step of one token took 6 to 19 us more for each (H200: 52.6 GB/s instead of 54.7).
-        """
+        """Whether the slices of each step save more waves than their branches cost."""
         parts = self._part_times
-        apart_ns = sum(atom.compute_ns for atom in atoms)
-        stored_bytes = sum(s.size_bytes for s in self._module.segments)
-        bring_ns = stored_bytes / self._link_bytes_per_s * 1e9
-        if parts.branch_ns and bring_ns > _LINK_DECIDES * apart_ns:
-            return [False] * len(self._times)
         # The first slice needs no branch.
         gain_ns = [parts.branch_ns - whole for whole in self._times]
         for atom in atoms:
@@ -327,7 +348,7 @@ def events_of(
     run = 0
     end = runs[0][1] if runs else 0
     kept: dict[tuple[int, ...], tuple[int, ...]] = {}
-    parts = streaming.parts
+    parts, pays = streaming.parts, streaming.branching(streams)
     # The launch whose parts come, and how many workgroups of it the last event has.
     launch, count = -1, 0
     in_head = False  # whether the last event has nothing but a part it goes on with
@@ -349,7 +370,7 @@ def events_of(
             launch, count = (atom.step if cut else -1), 0
             in_head = False
             beside = beside_here = 0
-        elif units != read and streaming.pays[launch]:
+        elif units != read and pays[launch]:
             beside, beside_here = beside + 1, beside_here + 1
             ns += parts.branch_ns
         elif units != read:
@@ -367,7 +388,7 @@ def events_of(
                 last.trailing_ns += ns
         else:
             goes_on = False
-            if last is not None and count and streaming.pays[launch]:
+            if last is not None and count and pays[launch]:
                 goes_on = True
                 here = beside_here - 1  # the slice that begins now is the next event's
                 last.open_ns = parts.part_ns(launch, count) + here * parts.branch_ns
@@ -406,7 +427,7 @@ class Piece:
 def pieces_of(streaming: Streaming, streams: Sequence[bool]) -> list[Piece]:
     """Atoms gathered into commands: slices next to one another that wait for the same."""
     found: list[Piece] = []
-    parts = streaming.parts
+    parts, pays = streaming.parts, streaming.branching(streams)
     previous: tuple[int, ...] = ()
     beside = 0
     for index, atom in enumerate(streaming.atoms):
@@ -425,7 +446,7 @@ def pieces_of(streaming: Streaming, streams: Sequence[bool]) -> list[Piece]:
             piece.compute_ns += atom.compute_ns
             continue
         piece.compute_ns = parts.part_ns(atom.step, piece.count)
-        if piece.atom.first and streaming.pays[atom.step]:
+        if piece.atom.first and pays[atom.step]:
             piece.together_ns = parts.part_ns(atom.step, atom.first + atom.count)
             piece.together_ns += beside * parts.branch_ns
     return found

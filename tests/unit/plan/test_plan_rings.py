@@ -97,6 +97,19 @@ def test_slices_take_whole_waves_and_share_no_scratch(scratch_bytes):
     assert played.step_ns == pytest.approx(plan.prediction.step_ns, rel=0.01)
 
 
+def test_slices_run_one_after_another_where_the_link_decides():
+    """Branches hold transfers up; the fewer bytes stream, the more computing decides."""
+    module = layers_of([4 * MB] * 16, 100_000_000, 1 << 16)
+    profile = Profile(link_bytes_per_s=2e8, fetch_overhead_ns=0, launch_overhead_ns=1000)
+    prepared = prepare(module, profile, slots=64)
+    beside = []
+    for budget in (prepared.minimum_budget_bytes, prepared.stored_bytes * 9 // 10):
+        commands = prepared.plan(budget).commands
+        assert any(getattr(c, "first_workgroup", (0,))[0] for c in commands)
+        beside.append(any(getattr(c, "together_ns", 0) for c in commands))
+    assert beside == [False, True]
+
+
 def test_weights_whose_slices_cost_most_stay_before_others():
     """Every other launch runs all its workgroups at once: each of its slices takes as long."""
     sizes = [chains.Sized(4 * MB, 1 << 16) for _ in range(12)]

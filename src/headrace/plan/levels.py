@@ -28,6 +28,9 @@ _DEPTHS = (0, 0.5, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Units that a ring holds beside the least. Where two largest are more than that, half of one makes
 room for them: BERT-base at 50 % through Vulkan, 14 MB, brings 138 MB a step instead of 145."""
 
+_MANY_DEPTHS = (0, 0.5, 2, 8)
+"""The same where there are hundreds of units: every size has orders of its own, 1 to 3 ms each."""
+
 _PAGE_BYTES = 4096
 
 _LARGE = 1.05  # times the middle unit: worth levels of its own before it
@@ -104,18 +107,17 @@ class Levels:
         """Sizes a ring may have, ascending.
 
         Those below the least that holds whatever streams are for two units of a size that
-        many have: all larger ones stay. Where there are hundreds of units, of more sizes.
+        many have: all larger ones stay.
         """
         least = self.choice.ring_bytes
         sizes = sorted(self.sizes[u] for u in self.choice.rest)
         if not sizes:
             return (least,)
         unit, most = sizes[len(sizes) // 2], sum(sizes) // 2
-        shares = 8 if self.many else 4
-        small = {2 * sizes[len(sizes) * share // shares] for share in range(1, shares)}
+        small = {2 * sizes[len(sizes) * quarter // 4] for quarter in (1, 2, 3)}
         deep = (
             least + int(depth * unit) // _PAGE_BYTES * _PAGE_BYTES
-            for depth in _DEPTHS
+            for depth in (_MANY_DEPTHS if self.many else _DEPTHS)
             if not depth or depth * unit <= most
         )
         return (*sorted(ring for ring in small if ring < least), *deep)

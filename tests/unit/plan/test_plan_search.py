@@ -8,7 +8,7 @@ import plan_chains as chains
 import pytest
 from plan_checks import check_plan
 
-from headrace.plan import planner, search
+from headrace.plan import levels, planner, residency, search
 from headrace.plan.cost import Concurrency, Waits, simulate
 from headrace.plan.profile import Profile
 from headrace.runtime.drivers import null_check
@@ -64,7 +64,32 @@ def budget_of(prepared, share=0.9):
     return prepared.stored_bytes - int(prepared.compute_ns * LINK * share / 1e9)
 
 
-@pytest.mark.parametrize("share", [0.93, 0.96])
+def test_few_levels_of_hundreds_of_units_are_played(monkeypatch):
+    """A live change of the budget waits for its plan: an order takes 2 ms, a level one."""
+    made: list[str] = []
+
+    def counted(module, name):
+        inner = getattr(module, name)
+
+        def outer(*args):
+            made.append(name)
+            return inner(*args)
+
+        monkeypatch.setattr(module, name, outer)
+
+    counted(residency, "_order")
+    counted(levels, "events_of")
+    prepared = prepare(decoder())
+    assert prepared.levels.many
+    assert len(prepared.levels.rings_bytes) <= 7
+    for share in (0.93, 0.85, 1.0, 2.0, 3.0):
+        made.clear()
+        prepared.plan(budget_of(prepared, share))
+        assert 0 < made.count("events_of") <= 2 * 7 + search._SWAPS
+        assert made.count("_order") <= 2 * 7
+
+
+@pytest.mark.parametrize("share", [0.88, 0.93])
 def test_swaps_hide_what_an_order_does_not(share, monkeypatch):
     module = decoder()
     budget = budget_of(prepare(module), share)

@@ -429,15 +429,18 @@ INTERRUPTED_MODULE = textwrap.dedent("""
     from headrace.runtime.module import load_module
     module = load_module(doubling_loop(Path(sys.argv[2]) / "loop.hrx", 4096))
     x = np.ones(4096, np.float32)
+    start = time.monotonic()
+    module(x, 1 << 14)
+    two_seconds = round((1 << 15) / (time.monotonic() - start))
     def later():
-        time.sleep(0.5)
+        time.sleep(0.3)
         os.kill(os.getpid(), signal.SIGINT)
     for own_handler in (False, True):
         threading.Thread(target=later).start()
         if own_handler:
             signal.signal(signal.SIGINT, lambda *_: print("mine", flush=True))
         try:
-            module(x, 1 << 18 if own_handler else 1 << 40)
+            module(x, two_seconds if own_handler else 1 << 40)
             print("finished", flush=True)
         except KeyboardInterrupt:
             print("stopped", flush=True)

@@ -15,10 +15,10 @@ from headrace.kernel.description import Axis, Kernel, Load
 from headrace.kernel.lanes.machine import Value, compute_type
 from headrace.kernel.lanes.scalar import Scalar, element_dtype
 from headrace.kernel.products import Product, as_product, flat_size, unconverted
-from headrace.kernel.target import Code, Launch, Specialisation
+from headrace.kernel.target import Code
 from headrace.targets.vulkan.limits import check_limits
 from headrace.targets.vulkan.shared import Pool
-from headrace.targets.vulkan.slices import SlicedShader, column_slices, keep_sum
+from headrace.targets.vulkan.slices import SlicedShader, column_slices, keep_sum, product_code
 from headrace.targets.vulkan.tiles import FEATURE, TileLowering, Tiles, known_size
 
 SUBGROUP = 32
@@ -306,9 +306,7 @@ class _FourLowering(TileLowering):
                 inside.select(value, first)
                 for value, first in ((row, self._first_row), (column, self._first_column))
             )
-        total = self._pool.load(at)
-        for part in range(1, tiles.slices):
-            total = total + self._pool.load(at + part * area)
+        total = self._total(at)
         self._bind(self.found.rows, row)
         self._bind(self.found.columns, column)
         keep_sum(self, kernel.phases[0], total)
@@ -406,21 +404,6 @@ def translate(name: str, kernel: Kernel) -> Code | None:
     fours = tuple(sorted({load.operand for load in loads}))
     shader = SlicedShader(name, kernel, tiles.lanes, rule, fours=fours)
     _FourLowering(kernel, shader, found, tiles, loads).emit()
-    data = shader.finish()
-    subgroups = {f"subgroup{SUBGROUP}"} if slices_are_subgroups(tiles) else set[str]()
-    launch = Launch(
-        symbol=name,
-        workgroups=(
-            ceildiv(flat_size(found.rows), tiles.rows),
-            ceildiv(flat_size(found.columns), tiles.columns),
-            flat_size(found.batch),
-        ),
-        slice=rule,
-        family="contract",
-    )
-    return Code(
-        format="spirv",
-        data=data,
-        specialisations=(Specialisation((), (launch,)),),
-        features=tuple(sorted({*shader.features, FEATURE, *subgroups})),
-    )
+    subgroups = (f"subgroup{SUBGROUP}",) if slices_are_subgroups(tiles) else ()
+    tile = (tiles.rows, tiles.columns)
+    return product_code(name, shader, found, tile, rule, features=(FEATURE, *subgroups))

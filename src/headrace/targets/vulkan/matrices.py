@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.base.symbols import ONE, Expr, as_expr, ceildiv
+from headrace.base.symbols import ONE, Expr
 from headrace.kernel.description import Axis, Kernel, Load
 from headrace.kernel.lanes.lower import Lowering
 from headrace.kernel.lanes.machine import Value, compute_type
 from headrace.kernel.lanes.scalar import element_dtype
 from headrace.kernel.products import Product, as_product, flat_size, unconverted
-from headrace.kernel.target import Code, Launch, Specialisation
+from headrace.kernel.target import Code
 from headrace.targets.vulkan.assembler import Id
 from headrace.targets.vulkan.limits import check_limits
 from headrace.targets.vulkan.shared import SharedArray
-from headrace.targets.vulkan.slices import SlicedShader, column_slices, keep_sum
+from headrace.targets.vulkan.slices import SlicedShader, column_slices, keep_sum, product_code
 
 FEATURES = ("gpu", "subgroup32")
 """Beside the module's capabilities: lanes of a subgroup are counted on."""
@@ -298,20 +298,5 @@ def translate(name: str, kernel: Kernel) -> Code | None:
     shader.module.memory_model = "Vulkan"
     shader.module.extension("SPV_KHR_cooperative_matrix")
     _Lowering(kernel, shader, found, (left, right), tiles).emit()
-    data = shader.finish()
-    launch = Launch(
-        name,
-        (
-            ceildiv(flat_size(found.rows), as_expr(tiles.rows)),
-            ceildiv(flat_size(found.columns), as_expr(tiles.columns)),
-            flat_size(found.batch),
-        ),
-        slice=rule,
-        family="matrices",
-    )
-    return Code(
-        format="spirv",
-        data=data,
-        specialisations=(Specialisation((), (launch,)),),
-        features=tuple(sorted({*shader.features, *FEATURES})),
-    )
+    tile = (tiles.rows, tiles.columns)
+    return product_code(name, shader, found, tile, rule, "matrices", FEATURES)

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.base.symbols import ONE, ZERO, Expr, ceildiv
+from headrace.base.symbols import ONE, Expr
 from headrace.kernel.description import Axis, Kernel
 from headrace.kernel.lanes.lower import Lowering
 from headrace.kernel.lanes.machine import Value, compute_type
 from headrace.kernel.lanes.scalar import element_dtype
 from headrace.kernel.products import Product, as_product, cone_of, flat_size
-from headrace.kernel.target import Code, Launch, Specialisation
+from headrace.kernel.target import Code
 from headrace.targets.vulkan.limits import check_limits
-from headrace.targets.vulkan.slices import SlicedShader, column_slices, keep_sum
+from headrace.targets.vulkan.slices import SlicedShader, column_slices, keep_sum, product_code
 
 _ACCUMULATED = "sums"
 
@@ -172,20 +172,4 @@ def translate(name: str, kernel: Kernel) -> Code | None:
     rule = column_slices(kernel, found, blocks.group_columns)
     shader = SlicedShader(name, kernel, blocks.lanes, rule)
     _Lowering(kernel, shader, found, blocks).emit()
-    launch = Launch(
-        symbol=name,
-        workgroups=(
-            ceildiv(flat_size(found.rows), blocks.group_rows),
-            ceildiv(flat_size(found.columns), blocks.group_columns),
-            flat_size(found.batch),
-        ),
-        scratch_bytes=ZERO,
-        slice=rule,
-        family="contract",
-    )
-    return Code(
-        format="spirv",
-        data=shader.finish(),
-        specialisations=(Specialisation((), (launch,)),),
-        features=shader.features,
-    )
+    return product_code(name, shader, found, (blocks.group_rows, blocks.group_columns), rule)

@@ -1,17 +1,17 @@
-"""What all products share: weights that are bound from a slice on, and the sum that maps read."""
+"""What all products share: weights bound from a slice on, the sum that maps read, the launch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.base.symbols import ONE
+from headrace.base.symbols import ONE, ceildiv
 from headrace.kernel.description import Kernel, Load, Phase
 from headrace.kernel.lanes import scalar as scalars
 from headrace.kernel.lanes.lower import Lowering
 from headrace.kernel.lanes.machine import Value
 from headrace.kernel.lanes.scalar import Scalar, element_dtype
-from headrace.kernel.products import Product, slice_rule, unconverted
-from headrace.kernel.target import SliceRule
+from headrace.kernel.products import Product, flat_size, slice_rule, unconverted
+from headrace.kernel.target import Code, Launch, SliceRule, Specialisation
 from headrace.targets.vulkan.builder import Buffer, ShaderBuilder
 
 _BINDING_BYTES = 256
@@ -92,3 +92,37 @@ def keep_sum(lowering: Lowering, phase: Phase, total: Value) -> None:
     if scalars.is_narrow_float(dtype):
         total = scalars.formats.rounded(dtype, total)
     lowering.keep(name, Scalar(dtype, (total,)))
+
+
+def product_code(
+    name: str,
+    shader: SlicedShader,
+    found: Product,
+    tile: tuple[int, int],
+    rule: SliceRule | None,
+    family: str = "contract",
+    features: Sequence[str] = (),
+) -> Code:
+    """The shader, finished, and its launch: a workgroup for each tile of the product.
+
+    Args:
+        tile: rows and columns that a workgroup computes.
+        features: of the device, beyond those of the shader.
+    """
+    rows, columns = tile
+    launch = Launch(
+        symbol=name,
+        workgroups=(
+            ceildiv(flat_size(found.rows), rows),
+            ceildiv(flat_size(found.columns), columns),
+            flat_size(found.batch),
+        ),
+        slice=rule,
+        family=family,
+    )
+    return Code(
+        format="spirv",
+        data=shader.finish(),
+        specialisations=(Specialisation((), (launch,)),),
+        features=tuple(sorted({*shader.features, *features})),
+    )

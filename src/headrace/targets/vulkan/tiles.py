@@ -27,10 +27,10 @@ from headrace.kernel.products import (
     flat_size,
     is_contiguous,
 )
-from headrace.kernel.target import Code, Launch, Specialisation
+from headrace.kernel.target import Code
 from headrace.targets.vulkan.limits import check_limits
 from headrace.targets.vulkan.shared import Pool
-from headrace.targets.vulkan.slices import SlicedShader, column_slices, keep_sum
+from headrace.targets.vulkan.slices import SlicedShader, column_slices, keep_sum, product_code
 
 FEATURE = "gpu"
 """Devices whose shared memory is faster than their caches."""
@@ -320,9 +320,7 @@ class TileLowering(Lowering):
             at = number * tiles.lanes + self._lane
             row = self._first_row + at / tiles.columns
             column = self._first_column + at % tiles.columns
-            total = self._pool.load(at)
-            for part in range(1, tiles.slices):
-                total = total + self._pool.load(at + part * area)
+            total = self._total(at)
 
             def maps() -> None:
                 self._bind(self.found.rows, row)
@@ -334,6 +332,14 @@ class TileLowering(Lowering):
             shader.guarded(row.lt(rows) & column.lt(columns), maps)
 
         shader.loop(self.indices.constant(-(-area // tiles.lanes)), element)
+
+    def _total(self, at: Value) -> Value:
+        """The slices of one element of the tile, added in order."""
+        area = self.tiles.rows * self.tiles.columns
+        total = self._pool.load(at)
+        for part in range(1, self.tiles.slices):
+            total = total + self._pool.load(at + part * area)
+        return total
 
 
 def translate(name: str, kernel: Kernel) -> Code | None:
@@ -351,20 +357,5 @@ def translate(name: str, kernel: Kernel) -> Code | None:
     shader = SlicedShader(name, kernel, tiles.lanes, rule)
     shader.native_halves = True
     TileLowering(kernel, shader, found, tiles).emit()
-    data = shader.finish()
-    launch = Launch(
-        symbol=name,
-        workgroups=(
-            ceildiv(flat_size(found.rows), tiles.rows),
-            ceildiv(flat_size(found.columns), tiles.columns),
-            flat_size(found.batch),
-        ),
-        slice=rule,
-        family="contract",
-    )
-    return Code(
-        format="spirv",
-        data=data,
-        specialisations=(Specialisation((), (launch,)),),
-        features=tuple(sorted({*shader.features, FEATURE})),
-    )
+    tile = (tiles.rows, tiles.columns)
+    return product_code(name, shader, found, tile, rule, features=(FEATURE,))

@@ -58,8 +58,8 @@ def times(scores: Tree, by: float) -> Tree | None:
     number = _number(scores)
     if number is not None:
         made = number * by
-        overflows = math.isinf(made) != math.isinf(number) or abs(made) >= 2 * _MOST
-        return None if overflows and not math.isinf(number) else _constant(made)
+        overflows = math.isfinite(number) and abs(made) >= 2 * _MOST
+        return None if overflows else _constant(made)
     factor = factor_of(scores)
     if factor is not None:
         product = Tree(LoadLocal("", SCORE))

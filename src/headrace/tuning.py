@@ -170,14 +170,17 @@ def _alone(
     """The tasks, each for a target that knows the schedule of its own problem alone."""
     from headrace.targets.tables import NO_TABLE
 
-    targets: dict[str, TunedTarget] = {}
+    places: dict[str, int] = {}
+    targets: list[TunedTarget] = []
     alone: list[Task] = []
     for task, key in zip(tasks, keys, strict=True):
         choice = None if key is None else table.get(key)
         own = NO_TABLE if key is None or choice is None else NO_TABLE.updated({key: choice})
-        targets.setdefault(own.digest, target.with_table(own))
-        alone.append(replace(task, target=list(targets).index(own.digest)))
-    return alone, list(targets.values())
+        if own.digest not in places:
+            places[own.digest] = len(targets)
+            targets.append(target.with_table(own))
+        alone.append(replace(task, target=places[own.digest]))
+    return alone, targets
 
 
 def _write(path: Path, text: str) -> None:

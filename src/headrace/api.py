@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from headrace.base import knobs
 from headrace.base.errors import error
+from headrace.base.places import why_unwritable
 from headrace.given import Given, Models, PathLike, given
 from headrace.inspection import Inspection
 
@@ -237,7 +238,7 @@ def compile_cached(model: Path, device: str, progress: Progress | None = None) -
     from headrace.model_cache import compiled_once
     from headrace.targets.table import for_device
 
-    target = for_device(device.partition(":")[0])
+    target = for_device(device)
 
     def compile_to(path: Path) -> None:
         _compile(
@@ -298,6 +299,18 @@ def load(
 
     given = {k: v for k, v in options.items() if v is not None}
     return load_module(path, device, weight_budget, memory_limit, **given)
+
+
+def check_output_file(path: Path) -> None:
+    """Says before any step runs that outputs cannot be saved.
+
+    Raises:
+        HeadraceError HR0308: there is no such folder, or it may not be written to.
+    """
+    why = why_unwritable(path)
+    if why:
+        cure = "name a file in a folder that is there"
+        raise error("HR0308", f"cannot write '{path}'", notes=why, helps=cure)
 
 
 def save_outputs(path: Path, outputs: Mapping[str, Any]) -> None:

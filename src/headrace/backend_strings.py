@@ -115,6 +115,7 @@ class StringRep(BackendRep):
                 stored_bytes=0,
                 streamed_bytes=0,
                 weights=(),
+                transfers=(),
                 stalls=(),
                 interpreted=count,
                 notes=(note,),

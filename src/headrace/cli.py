@@ -190,7 +190,13 @@ def run(
     """Runs MODEL: a .hrx, or a model file (compiled into the cache first)."""
     from headrace import api
     from headrace.inputs import read_inputs
+    from headrace.runtime.trace import check_trace_file
 
+    # Long steps are not run for files that cannot be written.
+    if output is not None:
+        api.check_output_file(output)
+    if trace is not None:
+        check_trace_file(trace)
     path = compiled_path(model, device, as_json)
     with api.load(
         path,

@@ -67,6 +67,7 @@ def describe_plan(
             }
             for line in _weight_lines(module, made)
         ],
+        "warnings": list(module.warnings(made)),
         "pictures": [str(p) for p in (picture, curve) if p is not None],
     }
     return Described(_plan_text(data), data)
@@ -129,6 +130,7 @@ def _plan_text(data: Mapping[str, Any]) -> str:
         if len(streamed) > 12:
             lines.append(f"    and {len(streamed) - 12} more")
     lines += [f"  picture    {path}" for path in data["pictures"]]
+    lines += [f"  warning: {warning}" for warning in data["warnings"]]
     return "\n".join(lines)
 
 

@@ -314,7 +314,11 @@ def test_a_model_is_compiled_into_the_cache_once(headrace: Command, model: Path)
         (("--input", "@x.npy", "--input", "@x.npy"), "HR0303", "too many"),
         (("--input", "@other.npz", "--input", "x=@other.npz"), "HR0304", "'x'"),
         (("--input", "@x.npy", "-o", "y.txt"), "HR0307", "y.txt"),
-        (("--input", "@x.npy", "-o", "no/y.npy"), "HR0308", "no/y.npy"),
+        (("--input", "@x.npy", "-o", "no/y.npy"), "HR0308", "no folder 'no'"),
+        (("--input", "@x.npy", "-o", "."), "HR0308", "folder stands there"),
+        (("--input", "@x.npy", "--trace", "no/t.json"), "HR4017", "no folder 'no'"),
+        (("--input", "@x.npy", "--trace", "."), "HR4017", "--> ."),
+        (("--input", "@x.npy", "--device", "null:tpu"), "HR4013", "null:cuda"),
         (("--input", "@double.npy"), "HR4001", "f32"),
         (("--input", "@wide.npy"), "HR4001", "9"),
         (("--input", "@x.npy", "--device", "tpu"), "HR4013", "cpu"),
@@ -322,6 +326,7 @@ def test_a_model_is_compiled_into_the_cache_once(headrace: Command, model: Path)
         (("--input", "@x.npy", "--weight-budget", "much"), "HR3201", "25MB"),
         (("--input", "@x.npy", "--weight-budget", "1"), "HR3202", "minimum"),
         (("--input", "@x.npy", "--memory-limit", "64"), "HR3203", "bytes"),
+        (("--input", "@x.npy", "--memory-limit", "max"), "HR3201", "--> memory limit"),
         (("--input", "random"), "HR0306", "--dim batch=SIZE"),
         (("--input", "random", "--dim", "batch=1..2"), "HR0104", "batch=128"),
         (("--input", "@x.bin:3x3xf32"), "HR0305", "9"),
@@ -626,6 +631,18 @@ def test_needless_streaming_is_warned_of(
 
     Path("m.mlir").write_text(_NEGATE)
     assert "warning" not in headrace("run", "m.mlir", "--input", "random").err
-    monkeypatch.setattr(Module, "warnings", lambda self: ("weights stream",))
+    assert "warning" not in headrace("plan", "m.mlir").out
+    monkeypatch.setattr(Module, "warnings", lambda self, plan=None: ("weights stream",))
     done = headrace("run", "m.mlir", "--input", "random")
     assert done.status == 0 and done.err.splitlines()[-1] == "warning: weights stream"
+    assert "  warning: weights stream" in headrace("plan", "m.mlir").out
+
+
+def test_files_that_cannot_be_written_are_told_before_any_step(
+    headrace: Command, compiled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headrace import api
+
+    monkeypatch.setattr(api, "load", lambda *_, **__: pytest.fail("the model is opened"))
+    for option in ("-o", "--trace"):
+        assert headrace("run", compiled, "--input", "random", option, "no/f.npz").status == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import ml_dtypes
 import numpy as np
 import onnx
@@ -12,6 +14,7 @@ import headrace
 from headrace.artifact.reader import open_artifact
 from headrace.base.errors import HeadraceError
 from headrace.base.exponent_codes import decode
+from headrace.cli import cli
 from headrace.plan.profile import Profile
 from headrace.runtime.drivers.null import NullDevice
 from headrace.runtime.module import Module
@@ -101,6 +104,19 @@ def test_plans_count_packed_bytes_and_are_sound_at_every_budget(packed):
             streamed = plan.prediction.streamed_bytes
             assert resident + streamed >= stored
             assert bool(streamed) == (budget != "max")
+
+
+def test_a_machine_without_the_device_plans_and_traces_its_steps(packed, tmp_path, capsys):
+    out = tmp_path / "trace.json"
+    options = ["--device", "null:cuda", "--weight-budget", "min"]
+    run = ["run", str(packed), *options, "--input", "random", "--dim", "rows=1"]
+    cli.main([*run, "--trace", str(out), "--report"], standalone_mode=False)
+    report = capsys.readouterr().out
+    assert "on null device, cuda" in report and " waited for" in report
+    events = [e for e in json.loads(out.read_text())["traceEvents"] if e["ph"] == "X"]
+    assert {e["cat"] for e in events} == {"compute", "copy"}
+    cli.main(["plan", str(packed), *options, "--dim", "rows=1"], standalone_mode=False)
+    assert "warning: weights stream although" in capsys.readouterr().out
 
 
 def test_auto_leaves_small_weights_and_the_cpu_alone(source, tmp_path):

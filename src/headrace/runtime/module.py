@@ -6,7 +6,7 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -24,6 +24,7 @@ from headrace.runtime.drivers.api import Device
 from headrace.runtime.drivers.table import open_device
 from headrace.runtime.entry import Entry
 from headrace.runtime.memory import PAGE_BYTES
+from headrace.runtime.needless import needless_streaming
 from headrace.runtime.outputs import Outputs
 from headrace.runtime.planning import Planning
 from headrace.runtime.profiles import keep_profile, open_profile
@@ -31,6 +32,7 @@ from headrace.runtime.report import Report, weight_lines
 from headrace.runtime.session import Session
 from headrace.runtime.signature import TensorInfo, tensor_info
 from headrace.runtime.trace import Trace
+from headrace.runtime.transfers import transfer_lines
 
 _CLOSED = "the module is closed"
 
@@ -61,30 +63,32 @@ class Module:
         self.device = device
         self.program = _program_for(artifact, device)
         self.version = 0
-        self.memory_limit = None if memory_limit is None else parse_size(memory_limit)
-        self.code = device.link(self.program, artifact.code)
-        self.weights = device.open_weights(artifact)
+        self.memory_limit = (
+            None if memory_limit is None else parse_size(memory_limit, of="memory limit")
+        )
         self._lock = threading.RLock()
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self._session: Session | None = None
         self._closed = False
-        self._planning = Planning(
-            artifact.module,
-            self.program,
-            profile or open_profile(artifact, device),
-            device.properties.workers,
-            self.code.variants,
-            not device.properties.weights_in_place,
-            self.code.concurrency,
-        )
         self._request: int | str = weight_budget
-        self._free_bytes = device.free_bytes()
         self._last: tuple[int, dict[str, int]] = (0, self.default_dims())
-        try:
-            self.weights.activate(self._plan_last())
-        except BaseException:
-            self.weights.close()
-            raise
+        with ExitStack() as undo:
+            self.code = device.link(self.program, artifact.code)
+            undo.callback(self._unlink)
+            self.weights = device.open_weights(artifact)
+            undo.callback(self.weights.close)
+            self._planning = Planning(
+                artifact.module,
+                self.program,
+                profile or open_profile(artifact, device),
+                device.properties.workers,
+                self.code.variants,
+                not device.properties.weights_in_place,
+                self.code.concurrency,
+            )
+            self._free_bytes = device.free_bytes()
+            self._activate(self._plan_last())
+            undo.pop_all()
         _modules.add(self)
 
     # -- what it is ----------------------------------------------------------------
@@ -183,8 +187,8 @@ class Module:
         `max` or `auto`. Setting it waits for the step that runs, then moves weights.
 
         Raises:
-            HeadraceError HR3201, HR3202: no size, or less than the minimum; then
-                everything stays as it was.
+            HeadraceError HR3201, HR3202: no size, or less than the minimum; HR3013: the
+                device has no room. The budget then stays as it was.
         """
         return self._plan_last().budget_bytes
 
@@ -199,11 +203,24 @@ class Module:
             self._free_bytes = self.device.free_bytes() + self.weights.held_bytes
             try:
                 plan = self._plan_last()
+                self.version += 1
+                self._activate(plan)
             except HeadraceError:
+                # Where the device had no room the next step brings the old budget's again.
                 self._request, self._free_bytes = before
                 raise
-            self.version += 1
+
+    def _activate(self, plan: Plan) -> None:
+        """Brings what stays; where the device has no room for it, the error names the least."""
+        try:
             self.weights.activate(plan)
+        except HeadraceError as problem:
+            first, *others = problem.diagnostics
+            if first.code != "HR3013":
+                raise
+            least = f"the minimum at these sizes is {format_bytes(plan.minimum_budget_bytes)}"
+            named = replace(first, notes=(*first.notes, least))
+            raise HeadraceError([named, *others]) from problem
 
     @property
     def minimum_weight_budget(self) -> int:
@@ -289,6 +306,11 @@ class Module:
     # -- profile -------------------------------------------------------------------
 
     @property
+    def held_bytes(self) -> int:
+        """Slabs, variables and staging of all sessions."""
+        return sum(s.held_bytes for s in tuple(self._sessions))
+
+    @property
     def profile(self) -> Profile:
         """The rates that predictions use."""
         return self._planning.profile
@@ -330,13 +352,11 @@ class Module:
         plan = last[1].plan if last is not None else self._plan_last()
         step_times = session.step_times_ns if session is not None else ()
         steps = max(1, times.steps) if times is not None else 1
-        stalls = [
-            (number, ns // steps)
-            for number, ns in enumerate(times.wait_ns if times else ())
-            if ns
-        ]
+        waits = [ns // steps for ns in (times.wait_ns if times else ())]
+        stalls = [(number, ns) for number, ns in enumerate(waits) if ns]
         stalls.sort(key=lambda stall: (-stall[1], stall[0]))
-        properties = self.device.properties
+        spans = session.spans if session is not None else ()
+        properties, made = self.device.properties, self.artifact.module
         beside = sum(s.held_bytes - s.staging_bytes for s in sessions)
         return Report(
             device=properties.name,
@@ -357,35 +377,21 @@ class Module:
             minimum_budget_bytes=plan.minimum_budget_bytes,
             stored_bytes=plan.stored_bytes,
             streamed_bytes=sum(f.size_bytes for f in plan.fetches),
-            weights=weight_lines(self.artifact.module, plan),
+            weights=weight_lines(made, plan),
+            transfers=transfer_lines(made, self.program, plan, self.profile, waits, spans),
             stalls=tuple(stalls),
             interpreted=0,
             notes=(
                 *self.weights.notes(),
-                *self._fits_after_all(plan),
+                *needless_streaming(self, plan),
                 *self._synchronisation(plan.function),
             ),
         )
 
-    def warnings(self) -> tuple[str, ...]:
-        """What the last step's plan costs without need: weights stream that would fit."""
-        return self._fits_after_all(self._plan_last())
-
-    def _fits_after_all(self, plan: Plan) -> tuple[str, ...]:
-        """A word where weights stream although all of them have room."""
-        if not plan.fetches or self.device.properties.weights_in_place:
-            return ()
-        free = self.device.free_bytes() + self.weights.held_bytes
-        limit, beside = self.memory_limit, sum(s.held_bytes for s in tuple(self._sessions))
-        if limit is not None:
-            free = min(free, limit - beside)
-        if free < plan.stored_bytes:
-            return ()
-        return (
-            "weights stream although all of them would fit: "
-            f"{format_bytes(free)} are free for {format_bytes(plan.stored_bytes)}; "
-            "weight_budget = 'max' keeps them",
-        )
+    def warnings(self, plan: Plan | None = None) -> tuple[str, ...]:
+        """What the last step's plan, or `plan`, costs without need: weights stream that would
+        fit."""
+        return needless_streaming(self, self._plan_last() if plan is None else plan)
 
     def _synchronisation(self, function: int) -> tuple[str, ...]:
         hidden = followers(self.program)
@@ -409,12 +415,15 @@ class Module:
         for session in sessions:
             session.close()
         self.weights.close()
-        # On a device that stays open the code would stay, too.
+        self._unlink()
+        if self._owns_device:
+            self.device.close()
+
+    def _unlink(self) -> None:
+        """On a device that stays open the code would stay, too."""
         unlink = getattr(self.device, "unlink", None)
         if unlink is not None:
             unlink(self.code)
-        if self._owns_device:
-            self.device.close()
 
     def __enter__(self) -> Module:
         return self

@@ -8,6 +8,9 @@ from headrace.artifact import schema
 from headrace.plan.beside import Beside
 from headrace.plan.budget import format_bytes
 from headrace.plan.model import Plan
+from headrace.runtime.transfers import TransferLine
+
+_MOST_SHOWN = 6
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Report:
         weight_budget_bytes, minimum_budget_bytes, stored_bytes: of weights.
         streamed_bytes: brought by each step.
         weights: one line per weight, in the order of the file.
+        transfers: of each step, in order of use: issue, arrival, who waited.
         stalls: (fetch, ns per step) for those waited for, the longest first.
         interpreted: commands that an interpreter ran instead of compiled code.
         notes: a slower way taken, and why.
@@ -67,6 +71,7 @@ class Report:
     stored_bytes: int
     streamed_bytes: int
     weights: tuple[WeightLine, ...]
+    transfers: tuple[TransferLine, ...]
     stalls: tuple[tuple[int, int], ...]
     interpreted: int
     notes: tuple[str, ...]
@@ -86,6 +91,7 @@ class Report:
             f"{format_bytes(self.minimum_budget_bytes)}",
             f"  streamed  {format_bytes(self.streamed_bytes)} per step",
             *self._beside(),
+            *self._waited_for(),
             f"  interpreted commands: {self.interpreted}",
         ]
         lines += [f"  note: {note}" for note in self.notes]
@@ -95,8 +101,33 @@ class Report:
         held = Beside(self.context_bytes, self.code_bytes, self.staging_bytes)
         return (f"  beside    {held}",) if held.total_bytes else ()
 
+    def _waited_for(self) -> list[str]:
+        """The transfers that commands wait for, the longest first."""
+        waited = [t for t in self.transfers if t.measured_wait_ns or t.predicted_wait_ns]
+        waited.sort(key=lambda t: (-t.measured_wait_ns, -t.predicted_wait_ns, t.fetch))
+        if not self.transfers:
+            return []
+        lines = [f"  transfers {len(self.transfers)} per step, {len(waited)} waited for"]
+        lines += [f"    {_transfer(t)}" for t in waited[:_MOST_SHOWN]]
+        if len(waited) > _MOST_SHOWN:
+            lines.append(f"    and {len(waited) - _MOST_SHOWN} more")
+        return lines
+
+
+def _transfer(line: TransferLine) -> str:
+    begin, end = line.measured_issue_ns, line.measured_arrival_ns
+    when = "" if begin is None or end is None else f"{_time(begin)} to {_time(end)}, "
+    return (
+        f"{', '.join(line.weights) or f'segment {line.segment}'} for {line.needed_by}: "
+        f"{format_bytes(line.size_bytes)}, predicted {_time(line.predicted_issue_ns)} to "
+        f"{_time(line.predicted_arrival_ns)}, wait {_time(line.predicted_wait_ns)}; "
+        f"measured {when}wait {_time(line.measured_wait_ns)}"
+    )
+
 
 def _time(ns: int) -> str:
+    if ns < 0:
+        return f"-{_time(-ns)}"
     for unit, factor in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
         if ns >= factor:
             return f"{ns / factor:.3g} {unit}"

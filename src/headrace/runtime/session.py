@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.errors import error
 from headrace.plan.model import Plan
 from headrace.runtime.chain import ChainExecutor
-from headrace.runtime.drivers.api import State, Step
+from headrace.runtime.drivers.api import Span, State, Step
 from headrace.runtime.entry import Entry
 from headrace.runtime.executor import Executor, Prepared
 from headrace.runtime.outputs import Outputs
@@ -40,6 +40,7 @@ class Session:
         self.last: tuple[Executor, Prepared] | None = None
         self._step_ns: deque[int] = deque(maxlen=_STEPS_KEPT)
         self._trace: Trace | None = None
+        self._spans: deque[tuple[Span, ...]] = deque(maxlen=2)
         self._closed = False
 
     def __call__(
@@ -155,9 +156,12 @@ class Session:
         if last is None or last[1] is not prepared:
             self.last = (executor, prepared)
             self._step_ns.clear()
+            self._spans.clear()
         self._step_ns.append(step_ns)
         if self._trace is not None:
-            self._trace.add_step(prepared.plan, prepared.step.take_spans())
+            spans = prepared.step.take_spans()
+            self._spans.append(spans)
+            self._trace.add_step(prepared.plan, spans)
 
     @contextmanager
     def trace(self) -> Generator[Trace]:
@@ -179,6 +183,11 @@ class Session:
     def step_times_ns(self) -> tuple[int, ...]:
         """Times of the last steps with the same plan, the oldest first."""
         return tuple(self._step_ns)
+
+    @property
+    def spans(self) -> tuple[tuple[Span, ...], ...]:
+        """Of the last two steps with the same plan, where they were traced."""
+        return tuple(self._spans)
 
     @property
     def held_bytes(self) -> int:

@@ -13,12 +13,29 @@ from pathlib import Path
 from typing import Any
 
 from headrace.artifact import schema
-from headrace.base.errors import error
+from headrace.base.errors import HeadraceError, error
+from headrace.base.places import why_unwritable
 from headrace.plan.model import Plan, PlannedCopy, PlannedDispatch, PlannedFill
 from headrace.runtime.drivers.api import Span
 from headrace.runtime.drivers.plan_parts import locations
 
 _ROWS = {"compute": 1, "copy": 2}
+
+
+def check_trace_file(path: str | os.PathLike[str]) -> None:
+    """Says before any step runs that a trace cannot be saved.
+
+    Raises:
+        HeadraceError HR4017: there is no such folder, or it may not be written to.
+    """
+    why = why_unwritable(Path(path))
+    if why:
+        raise _unwritable(path, why)
+
+
+def _unwritable(path: str | os.PathLike[str], why: str) -> HeadraceError:
+    cure = "name a file in a folder that is there"
+    return error("HR4017", "the trace cannot be written", at=str(path), notes=why, helps=cure)
 
 
 class Trace:
@@ -90,4 +107,4 @@ class Trace:
         try:
             Path(path).write_text(json.dumps(self.as_json()), encoding="utf-8")
         except OSError as wrong:
-            raise error("HR4017", f"cannot write '{path}'", notes=str(wrong)) from wrong
+            raise _unwritable(path, str(wrong)) from wrong

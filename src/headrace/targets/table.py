@@ -89,7 +89,10 @@ def for_device(device: str) -> str:
     Raises:
         HeadraceError HR0124, HR0125: there is no GPU, or none that code is made for.
     """
-    return target("cuda:native").name if device == "cuda" else device
+    driver, _, stands_for = device.partition(":")
+    if driver == "null":
+        return target(stands_for or "cpu").name
+    return target("cuda:native").name if driver == "cuda" else driver
 
 
 _LISTINGS: dict[str, str] = {

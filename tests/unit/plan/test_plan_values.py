@@ -32,16 +32,42 @@ from headrace.plan.profile import Profile, kernel_key, two_digits
     ],
 )
 def test_sizes(text, size):
-    assert parse_size(text, 1000) == size
+    assert parse_size(text, 1000, of="weight budget") == size
 
 
 @pytest.mark.parametrize(
-    "text", ["", "MB", "-3", -3, "3 apples", "1e9", "50%%", True, "٣MB x", "0.5", 0.5]
+    "text",
+    [
+        "",
+        "MB",
+        "-3",
+        -3,
+        "3 apples",
+        "1e9",
+        "50%%",
+        True,
+        "٣MB x",
+        "0.5",
+        0.5,
+        "nan",
+        "9" * 5000,
+    ],
 )
 def test_what_is_no_size(text):
     with pytest.raises(HeadraceError) as caught:
-        parse_size(text, 1000)
-    assert caught.value.diagnostics[0].code == "HR3201"
+        parse_size(text, 1000, of="weight budget")
+    (found,) = caught.value.diagnostics
+    assert found.code == "HR3201" and found.places == ("weight budget",)
+    assert "50%" in found.helps[0] and len(found.fact) < 80
+
+
+@pytest.mark.parametrize("text", ["50%", "max", "auto", "-5", "1e99GB"])
+def test_what_is_a_budget_only_is_no_limit(text):
+    with pytest.raises(HeadraceError, match="HR3201") as caught:
+        parse_size(text, of="memory limit")
+    (found,) = caught.value.diagnostics
+    # No part of the weights, and no word, would do.
+    assert found.places == ("memory limit",) and found.helps == ("write bytes: 25MB, 2GiB",)
 
 
 def test_words():
@@ -61,6 +87,8 @@ def test_too_little_names_the_minimum(value):
         parse_budget(value, 1000, 100, 100)
     assert caught.value.diagnostics[0].code == "HR3202"
     assert "100 bytes" in str(caught.value)
+    # Who asked for nothing is told what was looked at.
+    assert ("nine tenths of the 100 bytes" in str(caught.value)) == (value == "auto")
 
 
 def test_large_sizes_are_shown_in_both_ways():

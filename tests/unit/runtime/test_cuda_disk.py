@@ -73,6 +73,12 @@ def test_too_small_a_limit_names_the_minimum(mlp_path):
     assert device.fake.held.keys() <= set()
 
 
+@pytest.mark.parametrize("text", ["-5", "abc", "1%", "min", "9" * 5000])
+def test_what_is_no_host_limit(text):
+    with pytest.raises(HeadraceError, match=r"HR3201(.|\n)*--> host limit"):
+        FakeDevice(host_limit=text)
+
+
 def test_branches_leave_nothing_to_the_disk(tmp_path):
     path = doubling_loop(tmp_path / "loop.hrx", n=1 << 18, weights=5)
     with opened(path, FakeDevice(host_limit="1GB"), "min") as module:
@@ -108,6 +114,22 @@ def test_a_report_says_where_nothing_needs_to_stream(mlp_path):
         module(X)
         assert "would fit" not in " ".join(module.report().notes)
         assert not module.warnings()
+        # Told by a plan too, which nothing has run yet.
+        plan = module.plan({"batch": 64}, weight_budget="50%")
+        assert "all of them would fit" in " ".join(module.warnings(plan))
+    device = FakeDevice()
+    device.context_bytes = 300 << 20
+    with Module(
+        open_artifact(mlp_path), device, "min", memory_limit="320MiB", profile=PROFILE
+    ) as module:
+        # The context takes of the limit what the weights would need.
+        module(X)
+        assert not module.warnings()
+    stored = 25190400
+    with opened(mlp_path, FakeDevice(total_bytes=stored + (1 << 20)), "min") as module:
+        assert module.warnings()
+        # Values of so many rows leave no room, and are not there before the first step.
+        assert not module.warnings(module.plan({"batch": 256}))
     with opened(mlp_path, FakeDevice(total_bytes=12 << 20), "min") as module:
         module(X)
         assert not module.warnings()

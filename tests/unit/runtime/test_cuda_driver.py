@@ -211,12 +211,20 @@ def test_everything_is_given_back(mlp_path):
 
 def test_too_little_memory_on_the_device_is_an_error(mlp_path):
     device = FakeDevice(total_bytes=12 << 20)
-    with pytest.raises(HeadraceError, match="HR3013"):
+    with pytest.raises(HeadraceError, match="HR3013") as caught:
         opened(mlp_path, device, weight_budget="max")
+    assert "the minimum at these sizes is" in str(caught.value)
     assert not device.fake.held
     with opened(mlp_path, device, weight_budget="auto") as module:
         assert module.weight_budget <= 11 << 20
-        module(np.ones((2, 1024), np.float32))
+        x = np.ones((2, 1024), np.float32)
+        y = np.array(module(x)[0])
+        before = module.weight_budget
+        # A change that fails leaves a module that runs.
+        with pytest.raises(HeadraceError, match="HR3013"):
+            module.weight_budget = "max"
+        assert module.weight_budget == before
+        assert (np.array(module(x)[0]) == y).all()
 
 
 def test_hidden_memory_is_not_taken(mlp_path, monkeypatch):
@@ -224,6 +232,24 @@ def test_hidden_memory_is_not_taken(mlp_path, monkeypatch):
     monkeypatch.setenv("HEADRACE_HIDE_DEVICE_MEMORY", "52MiB")
     with opened(mlp_path, device, weight_budget="auto") as module:
         assert module.weight_budget <= 12 << 20
+
+
+@pytest.mark.parametrize("text", ["abc", "-5", "10%", " ", "1e9"])
+def test_a_bad_size_of_hidden_memory_names_the_variable(mlp_path, monkeypatch, text):
+    device = FakeDevice()
+    pinned = dict(device.fake.pinned)
+    monkeypatch.setenv("HEADRACE_HIDE_DEVICE_MEMORY", text)
+    with pytest.raises(HeadraceError, match=r"HR3201(.|\n)*--> HEADRACE_HIDE_DEVICE_MEMORY"):
+        opened(mlp_path, device, owns_device=False)
+    # Nothing of the module is left on the device: its code neither.
+    assert not device._codes and not device.fake.held and device.fake.pinned == pinned
+    device.close()
+
+
+def test_more_is_hidden_than_there_is(mlp_path, monkeypatch):
+    monkeypatch.setenv("HEADRACE_HIDE_DEVICE_MEMORY", "9999TB")
+    with pytest.raises(HeadraceError, match=r"HR3202(.|\n)*'auto' takes(.|\n)*the minimum"):
+        opened(mlp_path, FakeDevice(), weight_budget="auto")
 
 
 def test_a_new_budget_brings_only_what_is_new(mlp_path):

@@ -265,6 +265,13 @@ def test_the_report_sets_measured_beside_predicted(mlp_path):
             assert line.resident_bytes + line.streamed_bytes == line.stored_bytes
         assert report.measured_peak_bytes == report.predicted_peak_bytes
         assert "measured" in str(report)
+        assert [t.size_bytes for t in report.transfers] == [
+            f.size_bytes for f in module.plan({"batch": 2}).fetches
+        ]
+        assert [
+            (t.fetch, t.measured_wait_ns) for t in report.transfers if t.measured_wait_ns
+        ] == (sorted(report.stalls))
+        assert all(t.measured_issue_ns is None for t in report.transfers)
         assert module.report().measured_stall_ns == 0
 
 

@@ -86,6 +86,33 @@ def test_a_transfer_ends_before_the_dispatch_that_needs_it_begins(mlp_path):
         assert checked
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda", "null"])
+def test_a_report_of_traced_steps_has_issue_and_arrival_of_each_transfer(device, mlp_path):
+    x = np.ones((2, 1024), np.float32)
+    with module_on(device, mlp_path) as module:
+        with module.trace() as trace:
+            for _ in range(3):
+                module(x)
+        report = module.report()
+        plan = module.plan({"batch": 2})
+    assert [t.fetch for t in report.transfers] == list(range(len(plan.fetches)))
+    computing = [e for e in rows_of(trace, "compute", 2)]
+    origin = computing[0]["ts"]
+    begins = {e["args"]["compute"]: 1e3 * (e["ts"] - origin) for e in computing}
+    for line, fetch in zip(report.transfers, plan.fetches, strict=True):
+        assert line.weights == (f"w{line.needed_by[-1]}",)
+        assert line.predicted_issue_ns < line.predicted_arrival_ns
+        assert line.measured_issue_ns <= line.measured_arrival_ns
+        assert line.measured_arrival_ns <= begins[fetch.needed_by] + 1e3
+        if device == "null":  # what is predicted is what happens
+            measured = line.measured_issue_ns, line.measured_arrival_ns, line.measured_wait_ns
+            predicted = line.predicted_issue_ns, line.predicted_arrival_ns
+            assert measured == (*predicted, line.predicted_wait_ns)
+    assert f"transfers {len(plan.fetches)} per step" in str(report)
+    # What nobody waits for, as on the CPU here, is not listed.
+    assert device == "cpu" or "w0 for layer0" in str(report)
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_loops_show_every_turn(device, tmp_path):
     path = doubling_loop(tmp_path / "loop.hrx")
@@ -107,5 +134,9 @@ def test_the_command_line_writes_a_document_with_named_rows(mlp_path, tmp_path, 
         if e["name"] == "thread_name"
     }
     assert named == {1: "compute", 2: "copy"}
-    used = {e["tid"] for e in document["traceEvents"] if e["ph"] == "X"}
-    assert used == {1, 2}
+    events = [e for e in document["traceEvents"] if e["ph"] == "X"]
+    assert {e["tid"] for e in events} == {1, 2}
+    # In each row one thing at a time, and the steps one behind the other.
+    for row in (1, 2):
+        spans = [(e["ts"], e["dur"], e["args"]["step"]) for e in events if e["tid"] == row]
+        assert spans == sorted(spans) and all(dur >= 0 for _, dur, _ in spans)

@@ -57,6 +57,7 @@ def test_cuda_native_needs_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(HeadraceError, match="HR0124"):
         target("cuda:native")
     assert for_device("vulkan") == "vulkan"
+    assert for_device("null").startswith("cpu:") and for_device("null:cuda").startswith("cuda")
 
 
 def test_what_is_compiled_only() -> None:

@@ -59,8 +59,11 @@ class CudaDevice:
             HeadraceError HR3201: the limit is no size.
             HeadraceError HR4020, HR4021: no bindings, no GPU.
         """
+        # First: an error must leave no context behind.
+        self.host_limit_bytes = (
+            None if host_limit is None else parse_size(host_limit, of="host limit")
+        )
         self.calls: CudaCalls = calls if calls is not None else CudaCalls(ordinal)
-        self.host_limit_bytes = None if host_limit is None else parse_size(host_limit)
         self.lock = threading.RLock()
         free = self.calls.memory()[0]
         self.stream: Any = self.calls.stream()
@@ -90,7 +93,7 @@ class CudaDevice:
         self.calls.enter()
         free = self.calls.memory()[0]
         if HIDE_DEVICE_MEMORY.text:
-            free -= parse_size(HIDE_DEVICE_MEMORY.text)
+            free -= parse_size(HIDE_DEVICE_MEMORY.text, of=HIDE_DEVICE_MEMORY.name)
         return max(0, free)
 
     def link(self, program: schema.Program, code: Callable[[int], bytes]) -> CudaCode:

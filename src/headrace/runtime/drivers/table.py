@@ -16,6 +16,7 @@ _DRIVERS = {
 """Name: module and class; a class takes the driver's options by keyword."""
 
 _WITH_THREADS = ("cpu", "null")
+_CLASSES = ("cpu", "cuda", "vulkan")
 
 
 def device_names() -> tuple[str, ...]:
@@ -27,7 +28,8 @@ def open_device(name: str, **options: Any) -> Any:
     """Opens a device: a `drivers.api.Device`.
 
     Args:
-        name: `cpu`, `cuda`, `vulkan`, ...; `vulkan:NAME` picks the device whose name holds it.
+        name: `cpu`, `cuda`, `vulkan`, ...; `vulkan:NAME` picks the device whose name holds it,
+            `null:cuda` takes programs for cuda and checks their plans.
         options: of that driver (`threads` for `cpu`); those that are None are left out.
 
     Raises:
@@ -36,11 +38,13 @@ def open_device(name: str, **options: Any) -> Any:
     """
     driver, _, wanted = name.partition(":")
     found = _DRIVERS.get(driver)
-    if found is None or (wanted and driver != "vulkan"):
+    stands_for = driver == "null" and wanted in _CLASSES
+    if found is None or (wanted and driver != "vulkan" and not stands_for):
         raise error(
             "HR4013",
             f"there is no device '{name}'",
-            notes=f"there are {', '.join(_DRIVERS)}",
+            notes=f"there are {', '.join(_DRIVERS)}, vulkan:NAME and "
+            + ", ".join(f"null:{c}" for c in _CLASSES),
         )
     module, kind = found
     given = {key: value for key, value in options.items() if value is not None}
@@ -57,5 +61,5 @@ def open_device(name: str, **options: Any) -> Any:
             helps="leave the host limit out; cuda takes one",
         )
     if wanted:
-        given["wanted"] = wanted
+        given["device_class" if stands_for else "wanted"] = wanted
     return getattr(importlib.import_module(module), kind)(**given)

@@ -89,7 +89,7 @@ class VulkanDevice:
         if self.calls.physical.is_unified:
             free = min(free, free_host_bytes())
         if HIDE_DEVICE_MEMORY.text:
-            free -= parse_size(HIDE_DEVICE_MEMORY.text)
+            free -= parse_size(HIDE_DEVICE_MEMORY.text, of=HIDE_DEVICE_MEMORY.name)
         return max(0, free)
 
     def link(self, program: schema.Program, code: Callable[[int], bytes]) -> VulkanCode:
